@@ -1,0 +1,63 @@
+// Candidate: kernel source plus a declarative launch list; no host code (DESIGN.md section 5). Immutable: the digest is
+// computed once, from what will be compiled and launched.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "kernelopt/ir/dtype.h"
+
+namespace kernelopt {
+
+enum class ParamRole { kIn, kOut, kInOut, kScratch };
+
+struct KernelParam {
+  std::string name;
+  DType dtype;
+  ParamRole role;
+};
+
+struct KernelSource {
+  std::string name, source;
+  std::vector<KernelParam> params;
+};
+
+struct Launch {
+  std::string kernel;
+  std::vector<std::string> args;  // canonical buffer names of the group, or scratch names
+};
+
+struct Scratch {
+  std::string name;
+  DType dtype;
+  int64_t elements;
+  bool zeroed;
+};
+
+struct CandidateParts {
+  std::string language;      // "cpp" or "triton"
+  std::string group;         // group digest
+  std::vector<KernelSource> kernels;
+  std::vector<Launch> launches;
+  std::vector<Scratch> scratch;
+  int threads = 1;
+  nlohmann::json plan;       // for the journal and for people
+  std::vector<std::string> formats;  // narrower number formats used; empty for none
+};
+
+class Candidate {
+ public:
+  explicit Candidate(CandidateParts parts);
+  const CandidateParts& parts() const { return parts_; }
+  const std::string& digest() const { return digest_; }
+  // The `kernelopt.candidate` document of docs/formats.md.
+  nlohmann::json to_json() const;
+
+ private:
+  CandidateParts parts_;
+  std::string digest_;
+};
+
+}  // namespace kernelopt
