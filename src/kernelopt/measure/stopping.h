@@ -1,0 +1,30 @@
+// When a race has been sampled enough. Pure: it sees samples and says whether more are wanted; the caller takes them.
+#pragma once
+
+#include <vector>
+
+#include "kernelopt/measure/statistics.h"
+
+namespace kernelopt {
+
+enum class StopReason {
+  kContinue,   // more pairs are wanted
+  kPrecise,    // the interval is as narrow as asked
+  kDecided,    // the interval lies on one side of every threshold
+  kTimeLimit,  // max_total passed before either
+};
+const char* stop_reason_name(StopReason reason);
+
+struct StoppingRule {
+  size_t min_pairs = 10;
+  Seconds min_total{0.2};            // both sides together
+  Seconds max_total{5.0};
+  double relative_half_width = 0.01; // of the interval, against the ratio
+  // Ratios at which a decision turns (gate 4: 1 and the margin). An interval that covers none of them has decided.
+  std::vector<double> thresholds;
+  BootstrapOptions bootstrap;
+
+  StopReason decide(const PairedSamples& samples) const;
+};
+
+}  // namespace kernelopt
