@@ -14,7 +14,7 @@ namespace kernelopt {
 Seconds median(std::span<const Seconds> samples);
 
 // Confidence interval of a ratio.
-struct Interval {
+struct ConfidenceInterval {
   double low, high;
   bool contains(double value) const { return low <= value && value <= high; }
 };
@@ -22,7 +22,7 @@ struct Interval {
 // ratio = median(candidate) / median(baseline): below 1 the candidate is faster.
 struct RatioEstimate {
   double ratio;
-  Interval interval;
+  ConfidenceInterval interval;
   Seconds baseline, candidate;  // medians
   size_t pairs;
   double speedup() const { return 1.0 / ratio; }
