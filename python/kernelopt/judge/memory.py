@@ -1,0 +1,103 @@
+"""Flat storages of a group's buffers while its loop bodies are evaluated."""
+
+import torch
+
+from . import dtypes
+
+
+def extent(size, stride):
+    """Elements of storage that a strided tensor spans, from its first element on."""
+    if any(n == 0 for n in size):
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(size, stride))
+
+
+def flatten(tensor, size, stride):
+    """A copy of the storage that `size` and `stride` span, holding the values of `tensor`; gaps are zero."""
+    count = extent(size, stride)
+    tensor = tensor.detach()
+    if list(tensor.shape) != list(size):
+        raise ValueError(f"tensor of size {list(tensor.shape)} where the buffer has {list(size)}")
+    if count == 0:
+        return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    if list(tensor.stride()) == list(stride):
+        return tensor.as_strided((count,), (1,)).clone()
+    storage = torch.zeros(count, dtype=tensor.dtype, device=tensor.device)
+    view = storage.as_strided(size, stride)
+    for dim, step in enumerate(stride):
+        if step == 0 and size[dim] > 1:
+            view, tensor = view.narrow(dim, 0, 1), tensor.narrow(dim, 0, 1)
+    view.copy_(tensor)
+    return storage
+
+
+class Memory:
+    """Storages by real memory. Views of other buffers (`base`) and mutation names (`mutates`) share one storage.
+
+    `buffers` is the `buffers` object of a Program, `mode` one of dtypes.MODES. Floating storages that nothing has
+    written hold NaN, others a fixed odd value, so that a missing write cannot look right by luck.
+    """
+
+    def __init__(self, buffers, mode, device="cpu"):
+        self.buffers = buffers
+        self.mode = mode
+        self.device = torch.device(device)
+        self._storages = {}
+        self._extents = {}
+        for name in buffers:
+            root, offset = self.root(name)
+            meta = buffers[name]
+            end = offset + extent(meta["size"], meta["stride"])
+            self._extents[root] = max(self._extents.get(root, 0), end)
+
+    def meta(self, name):
+        try:
+            return self.buffers[name]
+        except KeyError:
+            raise ValueError(f"buffer {name!r} is not in the program") from None
+
+    def dtype(self, name):
+        return dtypes.parse(self.meta(name)["dtype"])
+
+    def root(self, name):
+        """The buffer that owns the memory of `name`, and the offset in elements of `name` in it."""
+        offset = 0
+        for _ in range(len(self.buffers) + 1):
+            meta = self.meta(name)
+            parent = meta.get("base") or meta.get("mutates")
+            if not parent or parent == name:
+                return name, offset
+            if self.meta(parent)["dtype"] != meta["dtype"]:
+                raise ValueError(f"buffer {name!r} reinterprets {parent!r} as another dtype")
+            if meta.get("base"):
+                offset += meta.get("offset") or 0
+            name = parent
+        raise ValueError(f"buffer {name!r} is its own base")
+
+    def storage(self, name):
+        """The flat storage that `name` addresses from element 0 on; made on first use."""
+        root, offset = self.root(name)
+        if root not in self._storages:
+            dtype = dtypes.storage_dtype(self.dtype(root), self.mode)
+            meta = self.meta(root)
+            value = meta.get("value")
+            if value is not None:
+                fill = dtypes.number(value)
+            elif dtype.is_floating_point:
+                fill = float("nan")
+            else:
+                fill = True if dtype == torch.bool else 77
+            self._storages[root] = torch.full((self._extents[root],), fill, dtype=dtype, device=self.device)
+        storage = self._storages[root]
+        return storage[offset:] if offset else storage
+
+    def write(self, name, tensor):
+        """Gives `name` the values of `tensor` (any strides, the buffer's size)."""
+        meta = self.meta(name)
+        flat = flatten(tensor, meta["size"], meta["stride"])
+        self.storage(name)[: flat.numel()].copy_(flat)
+
+    def tensor(self, name):
+        """A view of `name` with its size and stride."""
+        meta = self.meta(name)
+        return self.storage(name).as_strided(meta["size"], meta["stride"], self.root(name)[1])
