@@ -1,0 +1,496 @@
+"""Loads a user's model and draws its inputs, the same in worker and judge (DESIGN sections 3 and 9).
+
+A model is `path/to/file.py` in KernelBench format (`Model`, `get_inputs`, optionally `get_init_inputs`) or
+`module:function`, where the function returns `(model, inputs)`; `inputs` is a list, a tuple or a function of none.
+The model runs as constructed (train or eval mode is its own business), under `torch.no_grad()`.
+
+`seed` draws everything: torch, numpy and random are seeded before the model is built and again before inputs are drawn, so
+the same seed gives the same values in every process. What is wrong with the user's model is a ProtocolError of kind `user`
+with one clear line; its traceback is in `detail`.
+"""
+
+import contextlib
+import copy
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import random
+import sys
+import traceback
+import types
+
+import torch
+
+from kernelopt.protocol import ProtocolError, one_line
+
+_DTYPES = {
+    "float32": torch.float32, "fp32": torch.float32, "float64": torch.float64, "fp64": torch.float64,
+    "float16": torch.float16, "fp16": torch.float16, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16,
+}
+
+
+def seed_everything(seed):
+    """Seeds torch, random and, where it is loaded already or installed, numpy."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    try:
+        import numpy
+    except ImportError:
+        return
+    numpy.random.seed(seed % (1 << 32))
+
+
+def rng_state():
+    """The state of every generator that `seed_everything` seeds, as something to compare."""
+    states = [torch.get_rng_state().numpy().tobytes() if _has_numpy() else tuple(torch.get_rng_state().tolist())]
+    states.append(random.getstate())
+    if _has_numpy():
+        import numpy
+
+        name, keys, *rest = numpy.random.get_state()
+        states.append((name, keys.tobytes(), *rest))
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states.append(tuple(state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()))
+    return states
+
+
+def _has_numpy():
+    return importlib.util.find_spec("numpy") is not None
+
+
+@contextlib.contextmanager
+def user_code(what):
+    """Turns whatever the user's code raises into one line: `what` raised Type: message (file:line)."""
+    try:
+        yield
+    except ProtocolError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise user_error(what, error) from error
+
+
+def user_error(what, error):
+    """The ProtocolError for an exception in the user's code."""
+    text = one_line(f"{type(error).__name__}: {error}".rstrip(": "))
+    if is_out_of_memory(error):
+        message = f"{what} ran out of memory: {text}"
+    elif isinstance(error, SyntaxError):
+        message = f"{what}: {type(error).__name__}: {error.msg} ({_short(error.filename)}, line {error.lineno})"
+    else:
+        message = f"{what} raised {text}{_where(error)}"
+    return ProtocolError("user", message, "".join(traceback.format_exception(error)))
+
+
+def is_out_of_memory(error):
+    """Whether an exception says that memory ran out, on the host or on a device."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "not enough memory" in text)
+
+
+def _short(path):
+    return os.path.basename(path or "?")
+
+
+def _where(error):
+    """The innermost frame that is neither torch's nor ours."""
+    own = os.path.dirname(os.path.abspath(__file__))
+    torch_root = os.path.dirname(os.path.abspath(torch.__file__))
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not os.path.abspath(frame.filename).startswith((own, torch_root)) and not frame.filename.startswith("<")
+    ]
+    return f" ({_short(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
+
+
+class ModelSource:
+    """Where models and inputs come from. `build(seed)` and `draw(seed)` run the user's code."""
+
+    def __init__(self, spec):
+        self.spec = spec
+        if spec.endswith(".py") or os.sep in spec or os.path.exists(spec):
+            self._from_file(spec)
+        elif ":" in spec:
+            self._from_function(spec)
+        else:
+            raise ProtocolError("user", f"{spec} is neither a Python file nor module:function")
+
+    def _from_file(self, path):
+        if not os.path.exists(path):
+            raise ProtocolError("user", f"no such file: {path}")
+        if os.path.isdir(path) or not path.endswith(".py"):
+            raise ProtocolError("user", f"{path} is not a Python file")
+        module = load_module(path)
+        self.module = module
+        model_class = getattr(module, "Model", None)
+        if not inspect.isclass(model_class) or not issubclass(model_class, torch.nn.Module):
+            raise ProtocolError("user", f"{path} defines no class Model derived from torch.nn.Module")
+        if not callable(getattr(module, "get_inputs", None)):
+            raise ProtocolError("user", f"{path} defines no function get_inputs")
+        self.draw = self._draw_from_file
+        self.build = self._build_from_file
+
+    def _build_from_file(self, seed):
+        seed_everything(seed)
+        get_init_inputs = getattr(self.module, "get_init_inputs", None)
+        arguments = []
+        if get_init_inputs is not None:
+            with user_code("get_init_inputs"):
+                arguments = get_init_inputs()
+        if not isinstance(arguments, (list, tuple, dict)):
+            raise ProtocolError("user", f"get_init_inputs returns {type(arguments).__name__}, not a list")
+        with user_code("the constructor of Model"):
+            if isinstance(arguments, dict):
+                return self.module.Model(**arguments)
+            return self.module.Model(*arguments)
+
+    def _draw_from_file(self, seed):
+        seed_everything(seed)
+        with user_code("get_inputs"):
+            return _as_arguments(self.module.get_inputs(), "get_inputs")
+
+    def _from_function(self, spec):
+        module_name, _, function_name = spec.partition(":")
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        try:
+            if importlib.util.find_spec(module_name) is None:
+                raise ModuleNotFoundError(f"No module named '{module_name}'")
+        except (ModuleNotFoundError, ValueError) as error:
+            raise ProtocolError("user", f"no such module: {module_name}") from error
+        with user_code(f"importing {module_name}"):
+            self.module = importlib.import_module(module_name)
+        function = getattr(self.module, function_name, None)
+        if not callable(function):
+            raise ProtocolError("user", f"{module_name} defines no function {function_name}")
+        self._function, self._function_name = function, spec
+        self.build = lambda seed: self._call(seed)[0]
+        self.draw = lambda seed: self._call(seed)[1]
+
+    def _call(self, seed):
+        seed_everything(seed)
+        with user_code(self._function_name):
+            result = self._function()
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], torch.nn.Module)):
+            raise ProtocolError("user", f"{self._function_name} does not return (model, inputs)")
+        model, inputs = result
+        with user_code(f"the inputs of {self._function_name}"):
+            if callable(inputs):
+                seed_everything(seed)
+                inputs = inputs()
+            return model, _as_arguments(inputs, self._function_name)
+
+
+def load_module(path):
+    """Imports the Python file at `path` under a name of its own; the same file gives the same module again."""
+    path = os.path.abspath(path)
+    name = "kernelopt_model_" + hashlib.sha256(path.encode()).hexdigest()[:16]
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    folder = os.path.dirname(path)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    sys.modules[name] = module
+    try:
+        with user_code(f"importing {os.path.basename(path)}"):
+            spec.loader.exec_module(module)
+    except ProtocolError:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _as_arguments(value, who):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if not isinstance(value, (list, tuple)):
+        raise ProtocolError("user", f"{who} returns {type(value).__name__}, not a list of the model's arguments")
+    return list(value)
+
+
+def map_tensors(function, value):
+    """The same nest of dicts, lists and tuples with `function` applied to each tensor."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        result = copy.copy(value)
+        for key, item in value.items():
+            result[key] = map_tensors(function, item)
+        return result
+    if isinstance(value, tuple):
+        items = [map_tensors(function, item) for item in value]
+        if hasattr(value, "_fields"):
+            return type(value)(*items)
+        return tuple(items) if type(value) is tuple else type(value)(items)
+    if isinstance(value, list):
+        return [map_tensors(function, item) for item in value]
+    return value
+
+
+def tensors_of(value):
+    """Every tensor in a nest of dicts, lists and tuples, in order."""
+    found = []
+    map_tensors(lambda tensor: found.append(tensor) or tensor, value)
+    return found
+
+
+def copy_inputs(value, device=None, dtype=None):
+    """A deep copy of inputs, moved to `device` and with floating tensors cast to `dtype` (each None: as it is).
+
+    Sizes, strides and storage offsets stay, whatever the layout (expanded, channels_last, gaps), and tensors that share
+    memory share it in the copy as well: whole storages are copied, once each. Other leaves are deep-copied."""
+    storages = {}
+
+    def copied(tensor):
+        if tensor.layout != torch.strided or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            clone = tensor.detach().clone()
+            wanted = dtype if dtype is not None and clone.is_floating_point() else clone.dtype
+            return clone.to(device=device or clone.device, dtype=wanted).requires_grad_(tensor.requires_grad)
+        flat = _whole_storage(tensor)
+        wanted = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+        target = torch.device(device) if device is not None else tensor.device
+        key = (tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes(), tensor.device)
+        # Views of other dtypes of one storage can share a copy only while nothing is cast.
+        key += (None,) if wanted == tensor.dtype else (tensor.dtype,)
+        if key not in storages:
+            storages[key] = torch.empty_like(flat, device=target, dtype=wanted).copy_(flat)
+        whole = storages[key]
+        result = torch.empty(0, dtype=wanted, device=target)
+        result.set_(whole.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+        return result.requires_grad_(tensor.requires_grad) if tensor.requires_grad else result
+
+    def other(item):
+        return item if isinstance(item, torch.Tensor) else copy.deepcopy(item)
+
+    return map_tensors(copied, _map_others(other, value))
+
+
+def _map_others(function, value):
+    if isinstance(value, dict):
+        result = copy.copy(value)
+        for key, item in value.items():
+            result[key] = _map_others(function, item)
+        return result
+    if type(value) in (list, tuple):
+        return type(value)(_map_others(function, item) for item in value)
+    if isinstance(value, tuple):
+        return value
+    return function(value)
+
+
+def _whole_storage(tensor):
+    storage = tensor.untyped_storage()
+    with torch.no_grad():
+        return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
+            storage, 0, (storage.nbytes() // tensor.element_size(),), (1,)
+        )
+
+
+def restore_inputs(value, pristine):
+    """Copies the values of `pristine` (a `copy_inputs` of `value`'s original) back into `value`'s memory."""
+    done = set()
+    for tensor, original in zip(tensors_of(value), tensors_of(pristine)):
+        key = tensor.untyped_storage().data_ptr()
+        if key in done:
+            continue
+        done.add(key)
+        with torch.no_grad():
+            if tensor.layout == torch.strided and tensor.dtype == original.dtype:
+                _whole_storage(tensor).copy_(_whole_storage(original))
+            else:
+                tensor.copy_(original)
+
+
+class LoadedModel:
+    """A model as the user asked for it: source, device, dtype, seed, state. Raises ProtocolError (user, environment).
+
+    `pristine` is the model as constructed; it never runs. `fresh()` gives copies that do."""
+
+    def __init__(self, spec, device="cpu", dtype=None, seed=0, inputs=None, state_dict=None):
+        self.device = _device(device)
+        if dtype is not None and dtype not in _DTYPES:
+            raise ProtocolError("user", f"no such floating type: {dtype} (known: {', '.join(sorted(_DTYPES))})")
+        self.dtype = _DTYPES[dtype] if dtype is not None else None
+        self.seed = seed
+        self.source = ModelSource(spec)
+        self._file_inputs = None if inputs is None else _as_arguments(_load_file(inputs), inputs)
+        self._state_dict = None if state_dict is None else _load_file(state_dict)
+        self.pristine = self._build()
+        self._check_arity()
+
+    def _build(self):
+        model = self.source.build(self.seed)
+        if self._state_dict is not None:
+            with user_code("load_state_dict"):
+                model.load_state_dict(self._state_dict)
+        with user_code("moving the model to its device"):
+            model.to(device=self.device)
+            if self.dtype is not None:
+                model.to(dtype=self.dtype)
+        return model
+
+    def inputs(self, seed):
+        """Fresh arguments for `seed`, on the device and in the dtype asked for; from the inputs file where there is one,
+        which is the same for every seed."""
+        drawn = self._file_inputs if self._file_inputs is not None else self.source.draw(seed)
+        with user_code("moving the inputs to their device"):
+            return copy_inputs(drawn, self.device, self.dtype)
+
+    def _check_arity(self):
+        given = self.inputs(self.seed)
+        try:
+            signature = inspect.signature(self.pristine.forward)
+        except (TypeError, ValueError):
+            return
+        try:
+            signature.bind(*given)
+        except TypeError as error:
+            kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            count = sum(1 for parameter in signature.parameters.values() if parameter.kind in kinds)
+            who = "the inputs file holds" if self._file_inputs is not None else "get_inputs returns"
+            raise ProtocolError(
+                "user", f"{who} {len(given)} value(s), but Model.forward takes {count}: {error}"
+            ) from error
+
+    def fresh(self):
+        """A copy of the pristine model that shares nothing with it, and whose `forward` has a code object of its own, so
+        that what the compiler caches for one copy neither slows nor limits another."""
+        try:
+            model = copy.deepcopy(self.pristine)
+        except Exception:  # a model that cannot be copied can still be built again
+            model = self._build()
+        _own_code(model)
+        return model
+
+
+def _own_code(model):
+    forward = type(model).forward
+    if not isinstance(forward, types.FunctionType) or "forward" in vars(model):
+        return
+    twin = types.FunctionType(
+        forward.__code__.replace(), forward.__globals__, forward.__name__, forward.__defaults__, forward.__closure__
+    )
+    twin.__kwdefaults__, twin.__dict__ = forward.__kwdefaults__, dict(forward.__dict__)
+    twin.__qualname__, twin.__module__ = forward.__qualname__, forward.__module__
+    model.forward = types.MethodType(twin, model)
+
+
+class ModelState:
+    """Puts a model back to the state it had when this was made: buffers by value and in place, plain Python attributes
+    (numbers, strings, containers of those) by copy; parameters only where `parameters` is true, for models that write
+    them in `forward`."""
+
+    _SKIPPED = ("_parameters", "_buffers", "_modules", "training")
+
+    def __init__(self, model, parameters=False):
+        self._tensors = [
+            (store, name, tensor, None if tensor is None else tensor.detach().clone())
+            for module in model.modules()
+            for store in ((module._buffers, module._parameters) if parameters else (module._buffers,))
+            for name, tensor in store.items()
+        ]
+        self._plain = [
+            (module, name, copy.deepcopy(value))
+            for module in model.modules()
+            for name, value in vars(module).items()
+            if name not in self._SKIPPED and not name.endswith("_hooks") and _is_plain(value)
+        ]
+
+    def changed(self):
+        """Whether anything differs from that state."""
+        for store, name, tensor, value in self._tensors:
+            now = store.get(name)
+            if now is not tensor or (now is not None and not same_bits(now, value)):
+                return True
+        return any(name not in vars(module) or vars(module)[name] != value for module, name, value in self._plain)
+
+    def restore(self):
+        """Back to that state; tensors keep their addresses."""
+        with torch.no_grad():
+            for store, name, tensor, value in self._tensors:
+                if tensor is not None:
+                    tensor.copy_(value)
+                store[name] = tensor
+        for module, name, value in self._plain:
+            if name not in vars(module) or vars(module)[name] != value:
+                setattr(module, name, copy.deepcopy(value))
+
+
+def _is_plain(value):
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
+    return value is None or isinstance(value, (bool, int, float, complex, str, bytes))
+
+
+def run_calls(call, arguments, seed, calls=1):
+    """Calls a model `calls` times on the same arguments, random numbers drawn from `seed`; the last call's outputs. Worker
+    and judge both go through here, so that a random model draws the same numbers in both."""
+    seed_everything(seed)
+    outputs = None
+    with torch.no_grad():
+        for _ in range(calls):
+            outputs = call(*arguments)
+    return outputs
+
+
+def observe(loaded):
+    """Runs the model once, eagerly, on its own seed. Returns (outputs, needs): needs lists `random` (draws random numbers),
+    `mutates_inputs`, `mutates_state` (buffers, attributes), `mutates_parameters`. A `forward` that raises is a user
+    error."""
+    model, arguments = loaded.fresh(), loaded.inputs(loaded.seed)
+    before = copy_inputs(arguments)
+    state = ModelState(model)
+    seed_everything(loaded.seed)
+    generators = rng_state()
+    with user_code("Model.forward"), torch.no_grad():
+        outputs = model(*arguments)
+    needs = []
+    if rng_state() != generators:
+        needs.append("random")
+    if any(not same_bits(a, b) for a, b in zip(tensors_of(arguments), tensors_of(before))):
+        needs.append("mutates_inputs")
+    if state.changed():
+        needs.append("mutates_state")
+    if any(not same_bits(a, b) for a, b in zip(model.parameters(), loaded.pristine.parameters())):
+        needs.append("mutates_parameters")
+    return outputs, needs
+
+
+def same_bits(a, b):
+    """Whether two tensors are equal, NaN to NaN."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if torch.equal(a, b):
+        return True
+    if not (a.is_floating_point() or a.is_complex()):
+        return False
+    return bool(torch.all((a == b) | (torch.isnan(a) & torch.isnan(b))))
+
+
+def _device(name):
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ProtocolError("user", f"no such device: {name}") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ProtocolError("environment", "this machine has no CUDA device that torch can use")
+    if device.type not in ("cpu", "cuda"):
+        raise ProtocolError("unsupported", f"device {name}: KernelOPT knows cpu and cuda")
+    return device
+
+
+def _load_file(path):
+    if not os.path.exists(path):
+        raise ProtocolError("user", f"no such file: {path}")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ProtocolError("user", f"{path} is not a file that torch.load reads with weights_only: {one_line(error)[:200]}") from error
