@@ -41,7 +41,7 @@ std::vector<double> samples_of(const json& list) { return list.get<std::vector<d
 
 RawPairs pair_of(const json& reply) {
   const auto& samples = reply.at("samples");
-  return {samples_of(samples.at(0)), samples_of(samples.at(1))};
+  return {samples_of(samples.at(0)), samples_of(samples.at(1)), reply};
 }
 
 std::string one_line(std::string text) {
@@ -215,6 +215,7 @@ Result<std::vector<CompileOutcome>> RemoteWorker::compile(const std::vector<json
     std::vector<CompileOutcome> result;
     for (const auto& item : j.at("candidates")) {
       CompileOutcome outcome;
+      outcome.entry = item;
       if (item.contains("error") && !item["error"].is_null()) {
         const auto& error = item["error"];
         const bool candidate = !error.is_object() || error.value("kind", "candidate") == "candidate";
@@ -223,7 +224,6 @@ Result<std::vector<CompileOutcome>> RemoteWorker::compile(const std::vector<json
         outcome.library = optional_value<std::string>(item, "library", "");
         outcome.seconds = optional_value<double>(item, "seconds", 0);
         outcome.cached = optional_value<bool>(item, "cached", false);
-        outcome.symbols = optional_value<std::vector<std::string>>(item, "symbols", {});
       }
       result.push_back(std::move(outcome));
     }
@@ -232,7 +232,7 @@ Result<std::vector<CompileOutcome>> RemoteWorker::compile(const std::vector<json
   });
 }
 
-Result<GroupRun> RemoteWorker::run_group(const GroupRunRequest& request) {
+Result<GroupOutput> RemoteWorker::run_group(const GroupRequest& request) {
   KO_TRY(json reply, process_.call("run_group",
                                    with(group_json(request.group), {{"candidate", request.candidate},
                                                                     {"inputs", request.inputs},
@@ -242,12 +242,9 @@ Result<GroupRun> RemoteWorker::run_group(const GroupRunRequest& request) {
                                                                     {"runs", request.runs}}),
                                    process_.deadlines().run_group));
   return parsed("run_group", reply, [](const json& j) {
-    GroupRun run;
+    GroupOutput run;
     run.outputs = j.at("outputs");
-    run.inputs_unchanged = j.at("inputs_unchanged").get<bool>();
-    run.guards_intact = j.at("guards_intact").get<bool>();
-    run.deterministic = j.at("deterministic").get<bool>();
-    run.unwritten = optional_value<int64_t>(j, "unwritten", 0);
+    run.reply = j;
     return run;
   });
 }
@@ -286,6 +283,7 @@ Result<Stitched> RemoteWorker::make(const std::string& method, json params) {
                                    item.at("digest").get<std::string>()});
     stitched.compile_seconds = optional_value<double>(j, "compile_seconds", 0);
     stitched.status = j.value("status", json(nullptr));
+    stitched.reply = j;
     return stitched;
   });
 }
@@ -310,12 +308,12 @@ Result<std::string> RemoteWorker::remote_handle(const std::string& name) {
   return found->second.remote;
 }
 
-Result<ModelRun> RemoteWorker::run_model(const std::string& handle, uint64_t seed, int calls) {
+Result<ModelOutput> RemoteWorker::run_model(const std::string& handle, uint64_t seed, int calls) {
   KO_TRY(std::string remote, remote_handle(handle));
   KO_TRY(json reply, process_.call("run_model", {{"handle", remote}, {"seed", seed}, {"calls", calls}},
                                    process_.deadlines().run_model));
   return parsed("run_model", reply, [](const json& j) {
-    return ModelRun{j.at("outputs"), j.value("inputs", json(nullptr)), j.value("buffers", json(nullptr))};
+    return ModelOutput{j.at("outputs"), j.value("inputs", json(nullptr)), j.value("buffers", json(nullptr))};
   });
 }
 
@@ -349,7 +347,7 @@ Result<json> RemoteJudge::reference_model(uint64_t seed, int calls) {
   return process_.call("reference_model", {{"seed", seed}, {"calls", calls}}, process_.deadlines().reference);
 }
 
-Result<json> RemoteJudge::compare_model(uint64_t seed, int calls, const ModelRun& run, const json& tolerances) {
+Result<json> RemoteJudge::compare_model(uint64_t seed, int calls, const ModelOutput& run, const json& tolerances) {
   return process_.call("compare_model",
                        {{"seed", seed},
                         {"calls", calls},

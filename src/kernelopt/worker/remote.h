@@ -59,13 +59,13 @@ class RemoteWorker final : public Worker {
                                                         const std::vector<std::vector<std::string>>& groups) override;
   Result<std::vector<ModeTiming>> baseline_modes(const std::vector<std::string>& modes, Timing timing) override;
   Result<std::vector<CompileOutcome>> compile(const std::vector<nlohmann::json>& candidates) override;
-  Result<GroupRun> run_group(const GroupRunRequest& request) override;
+  Result<GroupOutput> run_group(const GroupRequest& request) override;
   Result<RawPairs> time_group(const GroupRef& group, const nlohmann::json& baseline, const nlohmann::json& candidate,
                                    const nlohmann::json& inputs, uint64_t seed, Timing timing) override;
   Result<Stitched> stitch(const std::string& mode, const nlohmann::json& kernels) override;
   Result<Stitched> load_optimized(const std::string& path) override;
   Result<std::string> runtime_source() override;
-  Result<ModelRun> run_model(const std::string& handle, uint64_t seed, int calls) override;
+  Result<ModelOutput> run_model(const std::string& handle, uint64_t seed, int calls) override;
   Result<RawPairs> time_model(const std::string& baseline, const std::string& candidate, uint64_t seed,
                                    Timing timing) override;
   Status drop(const std::string& handle) override;
@@ -100,7 +100,7 @@ class RemoteJudge final : public Judge {
   void stop() override { process_.stop(); }
   Status drop_files(const nlohmann::json& tree) override { return process_.drop_files(tree); }
   Result<nlohmann::json> reference_model(uint64_t seed, int calls) override;
-  Result<nlohmann::json> compare_model(uint64_t seed, int calls, const ModelRun& run,
+  Result<nlohmann::json> compare_model(uint64_t seed, int calls, const ModelOutput& run,
                                        const nlohmann::json& tolerances) override;
   Result<nlohmann::json> group_inputs(const GroupRef& group, uint64_t seed, const std::string& input_case) override;
   Result<nlohmann::json> compare_group(const GroupRef& group, uint64_t seed, const std::string& input_case,

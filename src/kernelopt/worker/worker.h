@@ -51,7 +51,7 @@ struct CompileOutcome {
   std::string library;
   double seconds = 0;
   bool cached = false;
-  std::vector<std::string> symbols;  // what the library defines for others
+  nlohmann::json entry;        // as replied
   std::optional<Error> error;  // kCandidate: the compiler's message
 };
 
@@ -62,7 +62,7 @@ struct GroupRef {
   std::vector<std::string> steps, names;
 };
 
-struct GroupRunRequest {
+struct GroupRequest {
   GroupRef group;
   nlohmann::json candidate;  // a candidate document
   nlohmann::json inputs;     // from Judge::group_inputs
@@ -72,10 +72,9 @@ struct GroupRunRequest {
   int runs = 2;
 };
 
-struct GroupRun {
+struct GroupOutput {
   nlohmann::json outputs;  // canonical name -> exchange leaf
-  bool inputs_unchanged = false, guards_intact = false, deterministic = false;
-  int64_t unwritten = 0;  // elements that still hold the poison
+  nlohmann::json reply;    // all of it, for the gates
 };
 
 struct Timing {
@@ -84,6 +83,7 @@ struct Timing {
 
 struct RawPairs {
   std::vector<double> baseline, candidate;  // seconds per call, taken in alternation
+  nlohmann::json reply;
 };
 
 struct Replacement {
@@ -97,9 +97,10 @@ struct Stitched {
   std::vector<Replacement> replaced;
   double compile_seconds = 0;
   nlohmann::json status;  // load_optimized only
+  nlohmann::json reply;   // all of it, for the gates
 };
 
-struct ModelRun {
+struct ModelOutput {
   nlohmann::json outputs, inputs, buffers;  // exchange trees, after the calls
 };
 
@@ -126,7 +127,7 @@ class Worker : public Process {
   virtual Result<std::vector<ModeTiming>> baseline_modes(const std::vector<std::string>& modes, Timing timing) = 0;
   // One outcome a candidate, in order.
   virtual Result<std::vector<CompileOutcome>> compile(const std::vector<nlohmann::json>& candidates) = 0;
-  virtual Result<GroupRun> run_group(const GroupRunRequest& request) = 0;
+  virtual Result<GroupOutput> run_group(const GroupRequest& request) = 0;
   virtual Result<RawPairs> time_group(const GroupRef& group, const nlohmann::json& baseline,
                                            const nlohmann::json& candidate, const nlohmann::json& inputs, uint64_t seed,
                                            Timing timing) = 0;
@@ -134,7 +135,7 @@ class Worker : public Process {
   virtual Result<Stitched> stitch(const std::string& mode, const nlohmann::json& kernels) = 0;
   virtual Result<Stitched> load_optimized(const std::string& path) = 0;
   virtual Result<std::string> runtime_source() = 0;
-  virtual Result<ModelRun> run_model(const std::string& handle, uint64_t seed, int calls) = 0;
+  virtual Result<ModelOutput> run_model(const std::string& handle, uint64_t seed, int calls) = 0;
   virtual Result<RawPairs> time_model(const std::string& baseline, const std::string& candidate, uint64_t seed,
                                            Timing timing) = 0;
   virtual Status drop(const std::string& handle) = 0;
@@ -143,7 +144,7 @@ class Worker : public Process {
 class Judge : public Process {
  public:
   virtual Result<nlohmann::json> reference_model(uint64_t seed, int calls) = 0;
-  virtual Result<nlohmann::json> compare_model(uint64_t seed, int calls, const ModelRun& run,
+  virtual Result<nlohmann::json> compare_model(uint64_t seed, int calls, const ModelOutput& run,
                                                const nlohmann::json& tolerances) = 0;
   virtual Result<nlohmann::json> group_inputs(const GroupRef& group, uint64_t seed, const std::string& input_case) = 0;
   virtual Result<nlohmann::json> compare_group(const GroupRef& group, uint64_t seed, const std::string& input_case,
