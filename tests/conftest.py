@@ -1,0 +1,39 @@
+"""Options and fixtures that the test folders share."""
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+# The harness of the end-to-end tests is also used by tests/integration and tests/long.
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="run the long forms: every case, 20 kills")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: only with --long")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--long"):
+        return
+    skip = pytest.mark.skip(reason="long form: make test-long")
+    for item in items:
+        if "long" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def long_form(request):
+    return request.config.getoption("--long")
+
+
+@pytest.fixture(scope="session")
+def kernelopt():
+    """The executable that `make` built; the tests that run it are errors without it, never skips."""
+    path = ROOT / "build" / "release" / "apps" / "kernelopt" / "kernelopt"
+    assert path.exists(), f"{path} is not built; run make setup"
+    return path
