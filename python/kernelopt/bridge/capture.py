@@ -1,0 +1,179 @@
+"""Capture, group description and stitching for the worker (docs/protocol.md; DESIGN.md section 3)."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import time
+
+import torch
+
+from kernelopt.bridge.digest import GroupError, GroupView, candidate_digest
+from kernelopt.bridge.session import Session, compile_in_session, entry_function, finished_source, raised_limits
+
+
+@dataclasses.dataclass
+class CaptureResult:
+    """One compile of a model.
+
+    programs: Program documents in graph order, without refused graphs. refused: [{"graph", "reason"}]. graph_breaks:
+    [{"reason", "count"}]. callable(*inputs): the compiled model; it shares parameters and buffers with the model. The
+    compile's own run leaves inputs, buffers and random state as they were; attributes that are no tensors may change.
+    """
+
+    model: object
+    inputs: list
+    mode: str
+    programs: list[dict]
+    refused: list[dict]
+    graph_breaks: list[dict]
+    compile_seconds: float
+    callable: object
+    session: Session
+    fingerprints: dict[int, dict]
+    replaced: list[dict] = dataclasses.field(default_factory=list)
+    problems: list[str] = dataclasses.field(default_factory=list)
+
+    def program(self, graph: int) -> dict:
+        for program in self.programs:
+            if program["graph"] == graph:
+                return program
+        raise GroupError(f"graph {graph} was not captured")
+
+
+@contextlib.contextmanager
+def _state_kept(model):
+    """Restores buffers, parameters' versions aside, and the random state after a run that was only for compiling."""
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()] if isinstance(model, torch.nn.Module) else []
+    with torch.random.fork_rng(enabled=True, devices=[]):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, saved in buffers:
+                    buffer.copy_(saved)
+
+
+def _graph_breaks(before: dict) -> list[dict]:
+    now = torch._dynamo.utils.counters["graph_break"]
+    changed = ((reason, count - before.get(reason, 0)) for reason, count in now.items())
+    return [{"reason": str(reason), "count": count} for reason, count in changed if count > 0]
+
+
+def _run(model, inputs, mode: str, session: Session) -> CaptureResult:
+    function, leading = entry_function(model)
+    compiled = compile_in_session(function, session, mode)
+    before = dict(torch._dynamo.utils.counters["graph_break"])
+    started = time.perf_counter()
+    with torch.no_grad(), _state_kept(model), raised_limits():
+        compiled(*leading, *copy.deepcopy(list(inputs)))
+    seconds = time.perf_counter() - started
+
+    def call(*args, **kwargs):
+        return compiled(*leading, *args, **kwargs)
+
+    return CaptureResult(
+        model=model, inputs=list(inputs), mode=mode,
+        programs=[record.program for record in session.graphs if record.program is not None],
+        refused=[{"graph": record.number, "reason": record.refused} for record in session.graphs if record.refused],
+        graph_breaks=_graph_breaks(before), compile_seconds=seconds, callable=call, session=session,
+        fingerprints={record.number: record.fingerprint for record in session.graphs},
+        replaced=[entry for record in session.graphs for entry in record.replaced],
+        problems=[problem for record in session.graphs for problem in record.problems])
+
+
+def capture(model, inputs, mode: str = "default") -> CaptureResult:
+    """Compiles the model as torch.compile does in `mode` (no_grad, static shapes) and returns its programs.
+
+    Exceptions of the compiler or of the model are the caller's.
+    """
+    return _run(model, inputs, mode, Session())
+
+
+def stitch(model, inputs, mode: str = "default", kernel_set: dict | None = None, passthrough: bool = False):
+    """(callable, replaced, result): the compiled model with every matching group of `kernel_set` replaced.
+
+    passthrough (or no kernel set) compiles the compiler's own program on the same path. replaced: [{"graph", "steps",
+    "digest"}]; result.problems says why a group that matched was not placed.
+    """
+    session = Session(kernel_set=None if passthrough else kernel_set)
+    result = _run(model, inputs, mode, session)
+    return result.callable, result.replaced, result
+
+
+def describe_groups(captured: CaptureResult, groups: list[list[str]], graph: int = 0) -> list[dict]:
+    """Per group of step names: digest, step digests, names, what survives, and the compiler's kernels for exactly it.
+
+    {"digest", "step_digests", "names", "external": {"reads", "writes"}, "kernels": candidate-shaped document} or
+    {"refused": reason}. Each round recompiles the model's text (no C++ is built), one round unless groups overlap.
+    """
+    results: list[dict | None] = [None] * len(groups)
+    views: dict[int, GroupView] = {}
+    for number, steps in enumerate(groups):
+        try:
+            views[number] = GroupView(captured.program(graph), steps)
+        except GroupError as error:
+            results[number] = {"refused": str(error)}
+    pending = list(views)
+    while pending:
+        batch, taken, later = [], set(), []
+        for number in pending:
+            steps = set(groups[number])
+            (later if steps & taken else batch).append(number)
+            if number in batch:
+                taken |= steps
+        session = Session(isolate={graph: [list(groups[number]) for number in batch]}, text_only=True)
+        again = _run(captured.model, captured.inputs, captured.mode, session)
+        described = session.graphs[graph].described if graph < len(session.graphs) else []
+        for number, (_, plan) in zip(batch, described):
+            results[number] = _description(views[number], captured.fingerprints[graph], again.program(graph), plan)
+        for number in batch[len(described):]:
+            results[number] = {"refused": "the graph did not come back in a second compile"}
+        pending = later
+    return results
+
+
+def _description(view: GroupView, fingerprint: dict, again: dict, plan) -> dict:
+    if isinstance(plan, str):
+        return {"refused": plan}
+    if plan.view.canonical() != view.canonical() or plan.view.names != view.names:
+        return {"refused": "a second compile gave another schedule"}
+    digest = view.digest(fingerprint)
+    canonical = {name: f"b{number}" for number, name in enumerate(view.names)}
+    result = {
+        "digest": digest, "names": view.names,
+        "step_digests": [GroupView(view.program, [step["name"]]).digest(fingerprint) for step in view.steps],
+        "external": {"reads": [canonical[name] for name in view.reads], "writes": [canonical[name] for name in view.writes]},
+    }
+    try:
+        result["kernels"] = _compiler_candidate(view, digest, fingerprint, plan.kernels, canonical)
+    except GroupError as error:
+        result["kernels"], result["kernels_refused"] = None, str(error)
+    return result
+
+
+_NAMES_OF_CPP = {"float": "float32", "double": "float64", "at::Half": "float16", "at::BFloat16": "bfloat16", "half": "float16",
+                 "bfloat16": "bfloat16", "int8_t": "int8", "int16_t": "int16", "int32_t": "int32", "int64_t": "int64",
+                 "uint8_t": "uint8", "bool": "bool"}
+
+
+def _compiler_candidate(view: GroupView, digest: str, fingerprint: dict, kernels: list[dict], canonical: dict) -> dict:
+    """The compiler's kernels in the shape of a candidate. Raises GroupError where a launch is not expressible."""
+    document = {"format": "kernelopt.candidate", "version": 1, "language": "cpp", "group": digest, "kernels": [],
+                "launches": [], "scratch": [], "threads": fingerprint["threads"], "plan": {"origin": "compiler"}, "formats": []}
+    for number, kernel in enumerate(kernels):
+        params, args = [], []
+        for definition, call, cpp_type in zip(kernel["arg_defs"], kernel["call_args"], kernel["arg_types"]):
+            base = cpp_type.removeprefix("const ").removesuffix("*").strip()
+            if call not in canonical or not cpp_type.endswith("*") or base not in _NAMES_OF_CPP:
+                raise GroupError(f"compiler kernel takes {definition}")
+            name = canonical[call]
+            role = "in" if cpp_type.startswith("const ") else view.role(call)
+            params.append({"name": name, "dtype": _NAMES_OF_CPP[base], "role": role})
+            args.append(name)
+        document["kernels"].append({"name": f"kernel{number}", "source": finished_source(kernel["source"], kernel["name"]),
+                                    "params": params})
+        document["launches"].append({"kernel": f"kernel{number}", "args": args})
+    document["digest"] = candidate_digest(document)
+    return document

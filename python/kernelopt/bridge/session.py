@@ -1,0 +1,268 @@
+"""Session: one compile under our hooks (DESIGN.md section 3).
+
+Activation is per compile: an instance in Inductor's configuration carries the session, and the hooks do nothing without it.
+Nested compiles (subgraph benchmarks, bodies of higher-order ops) are ignored. Compiler caches are off in a session, because
+they return finished programs past every hook.
+
+Self-contained: this module is part of the single-file runtime that optimized.py embeds (see runtime_source()).
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+
+import torch
+from torch._inductor import config as inductor_config_module
+from torch._inductor.virtualized import V
+
+from kernelopt.bridge.adapters import adapter_for
+from kernelopt.bridge.digest import GroupView, fingerprint, sha256_of
+from kernelopt.bridge.record import Refusal, ScheduleRecorder
+from kernelopt.bridge.regroup import IsolatePlan, KernelPlan, StitchError, find_groups, register_backend, regroup
+
+MODES = ("default", "max-autotune", "max-autotune-no-cudagraphs")
+_SESSION_VERSION = 1
+_RECOMPILE_LIMIT = 256  # one code object may carry many of our compiles side by side
+
+
+class SessionCarrier:
+    """Sits in Inductor's `_post_fusion_custom_pass`. Its pickled state is the cache key: library digest and our version."""
+
+    def __init__(self, session, key: str):
+        self.session, self.key = session, key
+
+    def __call__(self, nodes):
+        return nodes
+
+    def __getstate__(self):
+        return {"key": self.key, "version": _SESSION_VERSION}
+
+    def __setstate__(self, state):
+        self.session, self.key = None, state["key"]
+
+
+class _CompileDone(Exception):
+    """Ends a compile whose text is all that is wanted."""
+
+
+class GraphRecord:
+    """What a session learnt about one graph.
+
+    program: Program document, or None with `refused` set. replaced: [{"graph", "steps", "digest"}]. problems: reasons why
+    a group of the kernel set was not placed. described: results of an isolating session, in the order asked for.
+    """
+
+    def __init__(self, number: int):
+        self.number = number
+        self.program: dict | None = None
+        self.refused: str | None = None
+        self.fingerprint: dict = {}
+        self.replaced: list[dict] = []
+        self.problems: list[str] = []
+        self.described: list[tuple[list[str], IsolatePlan | str]] = []
+        self.graph = None  # the GraphLowering, for its identity only
+        self.complete = False
+
+
+class Session:
+    """One compile of one model, perhaps of several graphs.
+
+    kernel_set: `kernelopt.kernels` document to stitch, or None. isolate: {graph number: [[step names], ...]} to print apart.
+    text_only: stop each graph after its text; the graph then runs eagerly. on_graph(record): called after each graph.
+    """
+
+    def __init__(self, kernel_set: dict | None = None, isolate: dict | None = None, text_only: bool = False, on_graph=None):
+        self.adapter = adapter_for()
+        self.kernel_set, self.isolate, self.text_only, self.on_graph = kernel_set, isolate or {}, text_only, on_graph
+        self.graphs: list[GraphRecord] = []
+        self._current: GraphRecord | None = None
+
+    # -- called by the hooks
+
+    def wants(self, graph) -> bool:
+        """Whether this graph is the one that Dynamo handed to our backend."""
+        current = self._current
+        if current is None or type(graph).__name__ != "GraphLowering" or getattr(graph, "name", None):
+            return False
+        return current.graph is None or current.graph is graph
+
+    def on_schedule(self, scheduler) -> None:
+        record = self._current
+        if record.graph is not None:
+            return
+        record.graph = V.graph
+        try:
+            device = V.graph.device_type or "cpu"
+            record.fingerprint = fingerprint(self.adapter, device)
+            record.program = ScheduleRecorder(V.graph, scheduler, self.adapter).program(record.number)
+        except Refusal as refusal:
+            record.refused = str(refusal)
+            return
+        if self.kernel_set is not None:
+            self._stitch(record, scheduler)
+        for steps in self.isolate.get(record.number, ()):
+            self._isolate(record, scheduler, steps)
+
+    def on_program(self, graph, text: str) -> None:
+        record = self._current
+        record.complete = True
+        record.graph = None
+        self._current = None
+        if record.program is None:
+            return
+        record.program["wrapper"] = text
+        record.program["kernels"] = [
+            {"name": name, "source": finished_source(source, name)}
+            for source, name in graph.wrapper_code.src_to_kernel.items() if isinstance(source, str)]
+
+    # -- regrouping
+
+    def _stitch(self, record: GraphRecord, scheduler) -> None:
+        program = record.program
+        digests = {step["name"]: GroupView(program, [step["name"]]).digest(record.fingerprint)
+                   for step in program["steps"] if step["kind"] == "generated" and not step["refused"]}
+        nodes = {node.get_name(): node for node in scheduler.nodes}
+
+        def digest_of(names):
+            return GroupView(program, names).digest(record.fingerprint)
+
+        for names, entry in find_groups(program, digests, digest_of, self.kernel_set["groups"]):
+            try:
+                plan = KernelPlan(GroupView(program, names), entry["candidate"])
+                regroup(scheduler, self.adapter, [([nodes[name] for name in names], plan)])
+            except StitchError as error:
+                record.problems.append(f"{entry['digest'][:12]}: {error}")
+                continue
+            record.replaced.append({"graph": record.number, "steps": names, "digest": entry["digest"]})
+
+    def _isolate(self, record: GraphRecord, scheduler, steps) -> None:
+        nodes = {node.get_name(): node for node in scheduler.nodes}
+        try:
+            view = GroupView(record.program, steps)
+            names = [step["name"] for step in view.steps]
+            plan = IsolatePlan(view)
+            regroup(scheduler, self.adapter, [([nodes[name] for name in names], plan)])
+            record.described.append((list(steps), plan))
+        except (StitchError, ValueError, KeyError) as error:
+            record.described.append((list(steps), str(error)))
+
+    # -- the backend given to torch.compile
+
+    def backend(self, mode: str):
+        """A backend for torch.compile that compiles as Inductor does in `mode`, under this session."""
+        if mode not in MODES:
+            raise ValueError(f"unknown mode {mode!r}; one of {', '.join(MODES)}")
+        install_hooks()
+
+        def kernelopt_session(gm, example_inputs):
+            from torch._inductor import list_mode_options
+            from torch._inductor.compile_fx import compile_fx
+
+            record = GraphRecord(len(self.graphs))
+            self.graphs.append(record)
+            key = sha256_of(self.kernel_set) if self.kernel_set else "none"
+            patches = {} if mode == "default" else dict(list_mode_options(mode))
+            patches.update({"fx_graph_cache": False, "_post_fusion_custom_pass": SessionCarrier(self, key)})
+            self._current = record
+            try:
+                with torch._functorch.config.patch(enable_autograd_cache=False):
+                    compiled = compile_fx(gm, example_inputs, config_patches=patches)
+            except Exception:
+                if not (self.text_only and record.complete):
+                    raise
+                compiled = gm.forward
+            finally:
+                self._current = None
+            if not record.complete and record.refused is None:
+                record.refused = "no schedule seen (empty graph, or compiled elsewhere)"
+            if self.on_graph is not None:
+                self.on_graph(record)
+            return compiled
+
+        return kernelopt_session
+
+
+def finished_source(source: str, name: str) -> str:
+    """A kernel's text as it is compiled: placeholders filled in."""
+    from torch._inductor.utils import Placeholder
+
+    return (source.replace(str(Placeholder.KERNEL_NAME), "kernel").replace(str(Placeholder.DESCRIPTIVE_NAME), name)
+            .replace("#pragma CMT", "//"))
+
+
+def active_session() -> Session | None:
+    carrier = inductor_config_module._post_fusion_custom_pass
+    return carrier.session if isinstance(carrier, SessionCarrier) else None
+
+
+@functools.cache
+def install_hooks() -> None:
+    """Hooks Scheduler.codegen and GraphLowering.codegen, and derives the CPU backend. Once per process; inert for others."""
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.scheduler import Scheduler
+
+    register_backend("cpu")
+    schedule_codegen, graph_codegen = Scheduler.codegen, GraphLowering.codegen
+
+    @functools.wraps(schedule_codegen)
+    def hooked_schedule(self):
+        session = active_session()
+        if session is not None and session.wants(V.graph):
+            session.on_schedule(self)
+        return schedule_codegen(self)
+
+    @functools.wraps(graph_codegen)
+    def hooked_graph(self):
+        session = active_session()
+        wanted = session is not None and session.wants(self)
+        result = graph_codegen(self)
+        if wanted:
+            text = result[0] if isinstance(result, tuple) else result
+            session.on_program(self, getattr(text, "value", text))
+            if session.text_only:
+                raise _CompileDone()
+        return result
+
+    Scheduler.codegen, GraphLowering.codegen = hooked_schedule, hooked_graph
+
+
+def clone_function(function):
+    """The same function over a new code object, so that Dynamo's caches do not mix two compiles."""
+    clone = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__,
+                               function.__defaults__, function.__closure__)
+    clone.__kwdefaults__ = function.__kwdefaults__
+    clone.__qualname__, clone.__module__ = function.__qualname__, function.__module__
+    clone.__annotations__ = dict(getattr(function, "__annotations__", {}))
+    return clone
+
+
+def _call_module(self, *args, **kwargs):
+    return torch.nn.Module.__call__(self, *args, **kwargs)
+
+
+def entry_function(model):
+    """(function, leading arguments) to compile for a model: forward itself, or __call__ where the module has hooks."""
+    if not isinstance(model, torch.nn.Module):
+        return clone_function(model), ()
+    forward = model.forward
+    hooks = ("_forward_hooks", "_forward_pre_hooks")
+    if any(getattr(model, name, None) for name in hooks) or not isinstance(forward, types.MethodType):
+        return clone_function(_call_module), (model,)
+    return clone_function(forward.__func__), (model,)
+
+
+def compile_in_session(function, session: Session, mode: str):
+    """torch.compile of a cloned function under the session. Compiling happens at the first call."""
+    compiled = torch.compile(function, backend=session.backend(mode), dynamic=False)
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        return compiled(*args, **kwargs)
+
+    return call
+
+
+def raised_limits():
+    """Context for calls that may compile: one code object below ours may be compiled by many sessions."""
+    return torch._dynamo.config.patch(recompile_limit=_RECOMPILE_LIMIT, accumulated_recompile_limit=4 * _RECOMPILE_LIMIT)
