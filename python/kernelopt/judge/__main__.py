@@ -1,0 +1,167 @@
+"""The judge process: `python -m kernelopt.judge`, started by the engine (docs/protocol.md; DESIGN section 2).
+
+It holds the eager and the float64 reference and compares what the worker ran. It never imports or runs candidate code:
+candidates reach it only as tensors in exchange files.
+"""
+
+import os
+import platform
+import sys
+
+import torch
+
+from kernelopt import exchange, model_loader, protocol
+from kernelopt.protocol import ProtocolError, required
+
+from . import groups, reference
+from . import compare as leaf_compare
+
+
+def _json(value):
+    """The same JSON value with non-finite floats spelled out."""
+    if isinstance(value, dict):
+        return {key: _json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json(item) for item in value]
+    return protocol.finite(value)
+
+
+def _read(tree, what):
+    try:
+        return exchange.read_tree(tree)
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise ProtocolError("internal", f"{what} cannot be read: {error}") from error
+
+
+class Judge:
+    """Handlers by method name. State: the loaded model's references, and evaluated groups."""
+
+    def __init__(self):
+        self._references = None
+        self._groups = groups.Groups()
+
+    def handlers(self):
+        names = (
+            "hello", "load_model", "reference_model", "compare_model", "group_inputs", "compare_group", "check_lowering",
+            "drop_files",
+        )
+        return {name: getattr(self, name) for name in names}
+
+    def hello(self, params, progress):
+        from kernelopt.worker import device
+
+        facts = device.cpu_facts()
+        return {
+            "protocol": protocol.VERSION, "role": "judge", "torch": torch.__version__, "adapter": _adapter(),
+            "python": platform.python_version(), "device": facts, "fingerprint": device.fingerprint(facts),
+        }
+
+    def load_model(self, params, progress):
+        loaded = model_loader.LoadedModel(
+            required(params, "path"), params.get("device") or "cpu", params.get("dtype"), params.get("seed") or 0,
+            params.get("inputs"), params.get("state_dict"),
+        )
+        _, needs = model_loader.observe(loaded)
+        self._references = reference.References(loaded)
+        arguments = model_loader.tensors_of(loaded.inputs(loaded.seed))
+        return {
+            "parameters": sum(tensor.numel() for tensor in loaded.pristine.parameters()),
+            "inputs": [
+                {
+                    "dtype": exchange.dtype_name(tensor.dtype), "size": list(tensor.shape),
+                    "stride": list(tensor.stride()) if tensor.layout == torch.strided else [], "device": str(tensor.device),
+                }
+                for tensor in arguments
+            ],
+            "needs": needs,
+        }
+
+    def _loaded(self):
+        if self._references is None:
+            raise ProtocolError("internal", "no model is loaded")
+        return self._references
+
+    def reference_model(self, params, progress):
+        return _json(self._loaded().summary(required(params, "seed"), params.get("calls") or 1))
+
+    def compare_model(self, params, progress):
+        tolerances = params.get("tolerances") or []
+        eager, ideal, reason = self._loaded().get(required(params, "seed"), params.get("calls") or 1)
+        structure_equal, difference, leaves = True, None, []
+        for section in ("outputs", "inputs", "buffers"):
+            if params.get(section) is None:
+                if section == "outputs":
+                    raise ProtocolError("internal", "the request lacks the parameter outputs")
+                continue
+            got = _read(params[section], section)
+            equal, why, found = leaf_compare.compare_trees(
+                section, got, eager.trees[section], None if ideal is None else ideal[section], tolerances
+            )
+            structure_equal = structure_equal and equal
+            difference = difference or why
+            leaves += found
+        return _json(
+            {"structure_equal": structure_equal, "difference": difference, "float64_reason": reason, "leaves": leaves}
+        )
+
+    def group_inputs(self, params, progress):
+        drawn = self._groups.inputs(*_group_of(params), _samples(params))
+        return {"inputs": {name: exchange.write_tensor(tensor) for name, tensor in drawn.items()}}
+
+    def compare_group(self, params, progress):
+        program, group, seed, case = _group_of(params)
+        outputs = {
+            name: _read(leaf, f"output {name}") for name, leaf in _outputs(required(params, "outputs")).items()
+        }
+        return _json(
+            self._groups.compare(program, group, params.get("names"), seed, case, outputs, params.get("tolerances") or [])
+        )
+
+    def check_lowering(self, params, progress):
+        from . import lowering
+
+        program = self._groups.program(required(params, "program"))
+        return _json(lowering.check(self._loaded().loaded, program, params.get("mode") or "default", progress))
+
+    def drop_files(self, params, progress):
+        return {"removed": exchange.remove_files(params.get("tree"))}
+
+
+def _group_of(params):
+    return (
+        required(params, "program"), list(required(params, "group")), required(params, "seed"),
+        params.get("input_case") or "ordinary",
+    )
+
+
+def _samples(params):
+    samples = params.get("samples")
+    return None if samples is None else {name: _read(leaf, f"sample {name}") for name, leaf in samples.items()}
+
+
+def _outputs(tree):
+    """`{name: leaf}` of a group's outputs, given as a plain object or as a tree node."""
+    if tree.get("kind") == "dict" and isinstance(tree.get("items"), list):
+        return {key["value"]: leaf for key, leaf in tree["items"]}
+    return tree
+
+
+def _adapter():
+    from kernelopt.bridge.adapters import adapter_for
+
+    try:
+        return adapter_for().minor
+    except Exception as error:
+        raise ProtocolError("environment", str(error)) from error
+
+
+def main():
+    protocol.prepare_process()
+    threads = os.environ.get("KERNELOPT_THREADS")
+    if threads:
+        torch.set_num_threads(int(threads))
+    return protocol.Server(protocol.open_channel(), Judge().handlers()).serve()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
