@@ -1,0 +1,111 @@
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+namespace kernelopt {
+namespace {
+
+void add_model_options(CLI::App* command, Options& options, std::string& precision) {
+  command->add_option("model", options.model.path, "Python file with Model, get_inputs and get_init_inputs, or module:function")
+      ->required();
+  command->add_option("--device", options.model.device, "Device")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
+  command->add_option("--dtype", options.model.dtype, "Convert weights and floating inputs")
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16", "float64"}));
+  command->add_option("--seed", options.model.seed, "Seed of weights, inputs and search")->capture_default_str();
+  command->add_option("--inputs", options.model.inputs, "File of torch.save((args, kwargs)) or a list of inputs");
+  command->add_option("--state-dict", options.model.state_dict, "File of torch.save(model.state_dict())");
+  command->add_option("--out", options.folder, "Run folder (default: runs/<model name>)");
+  command->add_option("--precision", precision, "Accuracy policy")
+      ->check(CLI::IsMember({"strict", "accurate", "paper"}))
+      ->capture_default_str();
+}
+
+void add_common_options(CLI::App* command, Options& options) {
+  command->add_option("--python", options.python, "Python interpreter that has torch");
+  command->add_flag("--json", options.json, "Print the result as JSON");
+}
+
+std::string first_line(std::string text) { return text.substr(0, text.find('\n')); }
+
+std::string stem(const std::string& path) {
+  auto name = path.substr(path.find_last_of('/') + 1);
+  if (name.size() > 3 && name.ends_with(".py")) name.resize(name.size() - 3);
+  for (char& c : name)
+    if (c == ':') c = '_';
+  return name.empty() ? "model" : name;
+}
+
+}  // namespace
+
+Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
+  Options options;
+  std::string precision = precision_name(options.precision);
+  CLI::App app("Takes a PyTorch model and returns the same model, faster, or the compiler's own program.", "kernelopt");
+  app.set_version_flag("--version", "kernelopt " KERNELOPT_VERSION);
+  app.require_subcommand(1);
+
+  auto* inspect = app.add_subcommand("inspect", "Show the dispatch map of a model without searching");
+  auto* optimize = app.add_subcommand("optimize", "Search, verify and write optimized.py");
+  auto* verify = app.add_subcommand("verify", "Check optimized.py of a run folder against eager again");
+  auto* resume = app.add_subcommand("resume", "Go on with a run that was stopped");
+  auto* report = app.add_subcommand("report", "Print the result of a run");
+  auto* doctor = app.add_subcommand("doctor", "Check what this machine has");
+  for (auto* command : {inspect, optimize}) add_model_options(command, options, precision);
+  for (auto* command : {optimize, resume}) {
+    command->add_option("--minutes", options.minutes, "Time limit for the model; wins over the search sizes")
+        ->check(CLI::PositiveNumber);
+  }
+  optimize->add_option("--rounds", options.sizes.rounds, "Rounds of the beam search")->check(CLI::Range(1, 1000))->capture_default_str();
+  optimize->add_option("--plans", options.sizes.plans, "New plans a round")->check(CLI::Range(1, 1000))->capture_default_str();
+  optimize->add_option("--chains", options.sizes.chains, "Chains")->check(CLI::Range(1, 1000))->capture_default_str();
+  optimize->add_option("--beam", options.sizes.beam, "Width of the beam")->check(CLI::Range(1, 1000))->capture_default_str();
+  for (auto* command : {verify, resume, report})
+    command->add_option("dir", options.folder, "Run folder")->required();
+  for (auto* command : {inspect, optimize, verify, resume, report, doctor}) add_common_options(command, options);
+
+  try {
+    app.parse(argc, const_cast<char**>(argv));
+  } catch (const CLI::CallForHelp&) {
+    for (auto* command : app.get_subcommands()) return ParsedArguments(command->help());
+    return ParsedArguments(app.help());
+  } catch (const CLI::CallForAllHelp&) {
+    return ParsedArguments(app.help("", CLI::AppFormatMode::All));
+  } catch (const CLI::CallForVersion& version) {
+    return ParsedArguments(std::string(version.what()) + "\n");
+  } catch (const CLI::ParseError& error) {
+    return Error(ErrorCode::kBadInput, first_line(error.what()));
+  }
+
+  if (inspect->parsed()) options.command = Command::kInspect;
+  if (optimize->parsed()) options.command = Command::kOptimize;
+  if (verify->parsed()) options.command = Command::kVerify;
+  if (resume->parsed()) options.command = Command::kResume;
+  if (report->parsed()) options.command = Command::kReport;
+  if (doctor->parsed()) options.command = Command::kDoctor;
+  options.precision = *parse_precision(precision);
+  options.folder_given = !options.folder.empty();
+  if (!options.folder_given) options.folder = "runs/" + stem(options.model.path);
+  return ParsedArguments(options);
+}
+
+int exit_status(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kBadInput:
+    case ErrorCode::kUnsupported:
+      return 2;
+    case ErrorCode::kEnvironment:
+      return 3;
+    case ErrorCode::kInterrupted:
+      return 130;
+    case ErrorCode::kCandidate:
+    case ErrorCode::kWorkerDied:
+    case ErrorCode::kTimeout:
+    case ErrorCode::kIo:
+    case ErrorCode::kInternal:
+      return 4;
+  }
+  return 4;
+}
+
+}  // namespace kernelopt

@@ -1,0 +1,36 @@
+// Options of the command line (docs/cli.md).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "kernelopt/base/result.h"
+#include "kernelopt/gates/policy.h"
+#include "kernelopt/search/records.h"
+#include "kernelopt/worker/worker.h"
+
+namespace kernelopt {
+
+enum class Command { kInspect, kOptimize, kVerify, kResume, kReport, kDoctor };
+
+struct Options {
+  Command command = Command::kDoctor;
+  ModelSpec model;                     // inspect, optimize
+  std::string folder;                  // the run folder; --out, or DIR
+  bool folder_given = false;
+  SearchSizes sizes;
+  std::optional<double> minutes;       // per model; wins over sizes
+  Precision precision = Precision::kAccurate;
+  std::optional<std::string> python;   // --python
+  bool json = false;
+};
+
+// What the arguments ask for. Text (help, version) when that is all they ask for. kBadInput with one line otherwise.
+using ParsedArguments = std::variant<Options, std::string>;
+Result<ParsedArguments> parse_arguments(int argc, const char* const* argv);
+
+// DESIGN.md section 9 and docs/cli.md.
+int exit_status(ErrorCode code);
+
+}  // namespace kernelopt

@@ -1,0 +1,219 @@
+#include "kernelopt/search/group_evaluator.h"
+
+#include <fmt/format.h>
+
+#include "kernelopt/gates/accuracy.h"
+#include "kernelopt/gates/tolerances.h"
+
+namespace kernelopt {
+
+using nlohmann::json;
+
+namespace {
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total), begin_(std::chrono::steady_clock::now()) {}
+  ~Stopwatch() { total_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
+
+ private:
+  double& total_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+bool is_interrupt(const Error& error) { return error.code() == ErrorCode::kInterrupted; }
+
+// A failure that another try may mend.
+bool is_transient(const Error& error) {
+  return error.code() == ErrorCode::kWorkerDied || error.code() == ErrorCode::kTimeout;
+}
+
+template <typename Request>
+auto observe(Request&& request) -> Observed<std::decay_t<decltype(request().value())>> {
+  int attempts = 1;
+  auto result = request();
+  while (!result.ok() && is_transient(result.error()) && attempts < tolerance::kMaxAttempts) {
+    result = request();
+    ++attempts;
+  }
+  return {std::move(result), attempts};
+}
+
+Result<PairedSamples> paired(const RawPairs& raw) {
+  const auto seconds = [](const std::vector<double>& samples) {
+    Samples result;
+    for (double sample : samples) result.emplace_back(sample);
+    return result;
+  };
+  return PairedSamples::create(seconds(raw.baseline), seconds(raw.candidate));
+}
+
+}  // namespace
+
+GroupEvaluator::GroupEvaluator(Worker& worker, Judge& judge, GroupContext context, OnGate on_gate)
+    : worker_(worker), judge_(judge), context_(std::move(context)), on_gate_(std::move(on_gate)) {}
+
+Status GroupEvaluator::prepare() {
+  for (int i = 0; i < tolerance::kMinSeeds; ++i) {
+    const uint64_t seed = context_.seed + 1 + static_cast<uint64_t>(i);
+    if (inputs_.count(seed)) continue;
+    KO_TRY(inputs_[seed], judge_.group_inputs(context_.group, seed, "ordinary"));
+  }
+  return ok_status();
+}
+
+template <typename Pass>
+bool GroupEvaluator::note(const Candidate& candidate, int gate, const Decision<Pass>& decision, Evaluation& evaluation) {
+  GateRecord record{gate, "passed", "", json::object()};
+  if (const auto* rejected = decision.rejected()) {
+    record = {gate, "rejected", reject_reason_name(rejected->reason), rejected->data};
+    evaluation = {AttemptState::kRejected, fmt::format("gate {}: {}", gate, record.reason), std::nullopt};
+  } else if (const auto* faulted = decision.faulted()) {
+    record = {gate, "error", faulted->message, faulted->data};
+    evaluation = {AttemptState::kError, fmt::format("gate {}: {}", gate, faulted->message), std::nullopt};
+  } else {
+    record.evidence = decision.pass().evidence();
+  }
+  if (on_gate_) on_gate_(candidate, record);
+  return decision.passed();
+}
+
+Result<std::vector<Observed<CompileReport>>> GroupEvaluator::compile(const std::vector<const Candidate*>& candidates) {
+  std::vector<Observed<CompileReport>> reports;
+  if (candidates.empty()) return reports;
+  std::vector<json> documents;
+  for (const auto* candidate : candidates) documents.push_back(candidate->to_json());
+  Stopwatch watch(seconds_["compile"]);
+  auto compiled = observe([&] { return worker_.compile(documents); });
+  if (!compiled.result.ok() && is_interrupt(compiled.result.error())) return compiled.result.error();
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (compiled.result.ok()) {
+      reports.push_back({read_compile_report((*compiled.result)[i].entry), 1});
+    } else if (candidates.size() > 1) {
+      // One of them took the whole batch down; alone, each answers for itself.
+      auto alone = observe([&] { return worker_.compile({documents[i]}); });
+      if (!alone.result.ok() && is_interrupt(alone.result.error())) return alone.result.error();
+      if (alone.result.ok()) reports.push_back({read_compile_report(alone.result->front().entry), 1});
+      else reports.push_back({alone.result.error(), alone.attempts});
+    } else {
+      reports.push_back({compiled.result.error(), compiled.attempts});
+    }
+  }
+  return reports;
+}
+
+Result<std::optional<Gate2Pass>> GroupEvaluator::functional(const Candidate& candidate, Gate1Pass pass,
+                                                            Evaluation& evaluation) {
+  Stopwatch watch(seconds_["gate 2"]);
+  GroupObservation observation;
+  observation.candidate = candidate.digest();
+  const auto document = candidate.to_json();
+  for (const auto& [seed, inputs] : inputs_) {
+    GroupRequest request;
+    request.group = context_.group;
+    request.candidate = document;
+    request.inputs = inputs;
+    request.seed = seed;
+    request.runs = tolerance::kMinRuns;
+    auto output = observe([&] { return worker_.run_group(request); });
+    if (!output.result.ok()) {
+      if (is_interrupt(output.result.error())) return output.result.error();
+      observation.runs.push_back({output.result.error(), output.attempts});
+      break;  // what one input shows is enough to refuse it
+    }
+    auto compared = observe([&] {
+      return judge_.compare_group(context_.group, seed, request.input_case, output.result->outputs, tolerances_request());
+    });
+    if (!compared.result.ok()) {
+      if (is_interrupt(compared.result.error())) return compared.result.error();
+      // The judge never runs a candidate: its failures are never the candidate's fault.
+      observation.runs.push_back({Error(ErrorCode::kInternal, compared.result.error().to_string()), compared.attempts});
+      break;
+    }
+    auto run = read_group_run(seed, request.input_case, request.runs, output.result->reply, *compared.result);
+    const bool wrong = run.ok() && judge_comparison(run->comparison, group_rule(context_.precision, Change::kRewrite)).failure;
+    observation.runs.push_back({std::move(run), 1});
+    if (wrong) break;
+  }
+  auto decision = Gate2::decide(std::move(pass), observation);
+  if (!note(candidate, 2, decision, evaluation)) return std::optional<Gate2Pass>();
+  return std::optional<Gate2Pass>(std::move(decision).take());
+}
+
+Result<RatioEstimate> GroupEvaluator::race(const json& candidate) {
+  Stopwatch watch(seconds_["race"]);
+  std::optional<PairedSamples> samples;
+  for (;;) {
+    auto raw = observe([&] {
+      return worker_.time_group(context_.group, context_.baseline, candidate, inputs_.begin()->second, inputs_.begin()->first,
+                                Timing{});
+    });
+    if (!raw.result.ok()) return raw.result.error();
+    KO_TRY(PairedSamples more, paired(*raw.result));
+    if (samples) samples->extend(more);
+    else samples = std::move(more);
+    if (context_.race.decide(*samples) != StopReason::kContinue) break;
+  }
+  return estimate_ratio(*samples, context_.race.bootstrap);
+}
+
+Result<RatioEstimate> GroupEvaluator::time_baseline() {
+  KO_RETURN_IF_ERROR(prepare());
+  return race(context_.baseline);
+}
+
+Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candidate>& candidates) {
+  KO_RETURN_IF_ERROR(prepare());
+  std::vector<Evaluation> evaluations(candidates.size());
+  std::vector<Subject> subjects;
+  std::vector<const Candidate*> to_compile;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    subjects.push_back({std::make_shared<const Candidate>(candidates[i]), context_.fingerprint, context_.precision,
+                        Change::kRewrite});
+    if (auto refused = Gate1::scan(subjects[i])) {
+      note(candidates[i], 1, Decision<Gate1Pass>(std::move(*refused)), evaluations[i]);
+    } else {
+      to_compile.push_back(&candidates[i]);
+      places.push_back(i);
+    }
+  }
+  KO_TRY(auto reports, compile(to_compile));
+  for (size_t n = 0; n < places.size(); ++n) {
+    const size_t i = places[n];
+    auto gate1 = Gate1::decide(subjects[i], reports[n]);
+    if (!note(candidates[i], 1, gate1, evaluations[i])) continue;
+    KO_TRY(auto pass, functional(candidates[i], std::move(gate1).take(), evaluations[i]));
+    if (!pass) continue;
+    auto estimate = race(candidates[i].to_json());
+    if (!estimate.ok()) {
+      if (is_interrupt(estimate.error())) return estimate.error();
+      // It passed gate 2 and then fell over while it was timed: whoever is at fault, it is not shipped.
+      const bool candidate = is_transient(estimate.error()) || estimate.error().code() == ErrorCode::kCandidate;
+      evaluations[i] = {candidate ? AttemptState::kRejected : AttemptState::kError,
+                        "timing: " + estimate.error().to_string(), std::nullopt};
+      continue;
+    }
+    evaluations[i] = {AttemptState::kPassed, "",
+                      Measured{estimate->ratio, estimate->interval.low, estimate->interval.high,
+                               estimate->baseline.count(), estimate->candidate.count()}};
+    passes_.insert_or_assign(candidates[i].digest(), std::move(*pass));
+  }
+  return evaluations;
+}
+
+Result<Evaluation> GroupEvaluator::requalify(const Candidate& candidate) {
+  KO_RETURN_IF_ERROR(prepare());
+  Evaluation evaluation;
+  Subject subject{std::make_shared<const Candidate>(candidate), context_.fingerprint, context_.precision, Change::kRewrite};
+  KO_TRY(auto reports, compile({&candidate}));
+  auto gate1 = Gate1::decide(subject, reports[0]);
+  if (!note(candidate, 1, gate1, evaluation)) return evaluation;
+  KO_TRY(auto pass, functional(candidate, std::move(gate1).take(), evaluation));
+  if (!pass) return evaluation;
+  passes_.insert_or_assign(candidate.digest(), std::move(*pass));
+  evaluation = {AttemptState::kPassed, "", std::nullopt};
+  return evaluation;
+}
+
+}  // namespace kernelopt

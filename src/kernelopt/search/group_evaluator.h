@@ -1,0 +1,72 @@
+// GroupEvaluator: takes candidates of one group through gates 1 and 2 and races the survivors against the group's compiler
+// kernels (DESIGN.md sections 6 to 8). Collects the observations; the gates decide.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "kernelopt/gates/gates.h"
+#include "kernelopt/measure/stopping.h"
+#include "kernelopt/search/agents.h"
+#include "kernelopt/worker/worker.h"
+
+namespace kernelopt {
+
+// Verdict and evidence of one gate, as the journal and the report keep it.
+struct GateRecord {
+  int gate = 0;
+  std::string verdict;  // "passed", "rejected", "error"
+  std::string reason;
+  nlohmann::json evidence;
+};
+
+struct GroupContext {
+  GroupRef group;
+  nlohmann::json baseline;   // the compiler's kernels, a candidate document
+  std::string fingerprint;
+  Precision precision = Precision::kAccurate;
+  uint64_t seed = 0;         // of inputs and bootstrap
+  StoppingRule race;
+};
+
+class GroupEvaluator final : public Evaluator {
+ public:
+  using OnGate = std::function<void(const Candidate&, const GateRecord&)>;
+
+  // Worker and judge must outlive the evaluator.
+  GroupEvaluator(Worker& worker, Judge& judge, GroupContext context, OnGate on_gate = {});
+
+  Result<std::vector<Evaluation>> evaluate(const std::vector<Candidate>& candidates) override;
+
+  // Gates 1 and 2 alone, for a candidate whose race is known from the journal. Gates have no memory: a pass is minted again
+  // or not at all.
+  Result<Evaluation> requalify(const Candidate& candidate);
+
+  // The passes of candidates that came through, by digest; empties the evaluator.
+  std::map<std::string, Gate2Pass> take_passes() { return std::move(passes_); }
+
+  // Seconds by activity: "compile", "gate 2", "race".
+  const std::map<std::string, double>& seconds() const { return seconds_; }
+
+  // Races the compiler's kernels against themselves: the group's own time.
+  Result<RatioEstimate> time_baseline();
+
+ private:
+  Status prepare();
+  Result<std::vector<Observed<CompileReport>>> compile(const std::vector<const Candidate*>& candidates);
+  Result<std::optional<Gate2Pass>> functional(const Candidate& candidate, Gate1Pass pass, Evaluation& evaluation);
+  Result<RatioEstimate> race(const nlohmann::json& candidate);
+  template <typename Pass>
+  bool note(const Candidate& candidate, int gate, const Decision<Pass>& decision, Evaluation& evaluation);
+
+  Worker& worker_;
+  Judge& judge_;
+  GroupContext context_;
+  OnGate on_gate_;
+  std::map<uint64_t, nlohmann::json> inputs_;  // by seed
+  std::map<std::string, Gate2Pass> passes_;
+  std::map<std::string, double> seconds_;
+};
+
+}  // namespace kernelopt
