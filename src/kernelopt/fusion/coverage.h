@@ -1,0 +1,19 @@
+// Proofs about index sets under shared outer loops. Internal to fusion/.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "kernelopt/ir/expr.h"
+
+namespace kernelopt {
+
+// True when it is proven that, in every outer iteration, every element that `access` touches is among those that `store`
+// touches in the same outer iteration, and that `store` touches each element once over all iterations. `store_inner` are
+// the inner variables of `store`; those of `access` have other names. `extents` bounds every variable; an unbounded one
+// makes the answer false.
+bool region_covers(const Expr& store, const Expr& access, const std::set<std::string>& outer,
+                   const std::set<std::string>& store_inner, const std::map<std::string, int64_t>& extents);
+
+}  // namespace kernelopt
