@@ -105,8 +105,10 @@ def stitch(model, inputs, mode: str = "default", kernel_set: dict | None = None,
 def describe_groups(captured: CaptureResult, groups: list[list[str]], graph: int = 0) -> list[dict]:
     """Per group of step names: digest, step digests, names, what survives, and the compiler's kernels for exactly it.
 
-    {"digest", "step_digests", "names", "external": {"reads", "writes"}, "kernels": candidate-shaped document} or
-    {"refused": reason}. Each round recompiles the model's text (no C++ is built), one round unless groups overlap.
+    {"digest", "step_digests", "names", "external" (canonical names that survive; "reads" and "writes" tell them apart),
+    "baseline": candidate-shaped document, "refused": null}; `refused` with a reason, then `baseline` is null and, where the
+    steps are no group at all, nothing else is there. Each round recompiles the model's text (no C++ is built), one round
+    unless groups overlap.
     """
     results: list[dict | None] = [None] * len(groups)
     views: dict[int, GroupView] = {}
@@ -114,7 +116,7 @@ def describe_groups(captured: CaptureResult, groups: list[list[str]], graph: int
         try:
             views[number] = GroupView(captured.program(graph), steps)
         except GroupError as error:
-            results[number] = {"refused": str(error)}
+            results[number] = {"refused": str(error), "baseline": None}
     pending = list(views)
     while pending:
         batch, taken, later = [], set(), []
@@ -124,32 +126,34 @@ def describe_groups(captured: CaptureResult, groups: list[list[str]], graph: int
             if number in batch:
                 taken |= steps
         session = Session(isolate={graph: [list(groups[number]) for number in batch]}, text_only=True)
-        again = _run(captured.model, captured.inputs, captured.mode, session)
+        _run(captured.model, captured.inputs, captured.mode, session)
         described = session.graphs[graph].described if graph < len(session.graphs) else []
         for number, (_, plan) in zip(batch, described):
-            results[number] = _description(views[number], captured.fingerprints[graph], again.program(graph), plan)
+            results[number] = _description(views[number], captured.fingerprints[graph], plan)
         for number in batch[len(described):]:
-            results[number] = {"refused": "the graph did not come back in a second compile"}
+            results[number] = {"refused": "the graph did not come back in a second compile", "baseline": None}
         pending = later
     return results
 
 
-def _description(view: GroupView, fingerprint: dict, again: dict, plan) -> dict:
-    if isinstance(plan, str):
-        return {"refused": plan}
-    if plan.view.canonical() != view.canonical() or plan.view.names != view.names:
-        return {"refused": "a second compile gave another schedule"}
+def _description(view: GroupView, fingerprint: dict, plan) -> dict:
     digest = view.digest(fingerprint)
     canonical = {name: f"b{number}" for number, name in enumerate(view.names)}
+    reads, writes = [canonical[name] for name in view.reads], [canonical[name] for name in view.writes]
     result = {
-        "digest": digest, "names": view.names,
+        "digest": digest, "names": view.names, "external": [name for name in canonical.values() if name in {*reads, *writes}],
         "step_digests": [GroupView(view.program, [step["name"]]).digest(fingerprint) for step in view.steps],
-        "external": {"reads": [canonical[name] for name in view.reads], "writes": [canonical[name] for name in view.writes]},
+        "reads": reads, "writes": writes, "baseline": None, "refused": None,
     }
-    try:
-        result["kernels"] = _compiler_candidate(view, digest, fingerprint, plan.kernels, canonical)
-    except GroupError as error:
-        result["kernels"], result["kernels_refused"] = None, str(error)
+    if isinstance(plan, str):
+        result["refused"] = plan
+    elif plan.view.canonical() != view.canonical() or plan.view.names != view.names:
+        result["refused"] = "a second compile gave another schedule"
+    else:
+        try:
+            result["baseline"] = _compiler_candidate(view, digest, fingerprint, plan.kernels, canonical)
+        except GroupError as error:
+            result["refused"] = str(error)
     return result
 
 

@@ -14,7 +14,9 @@ import torch
 from torch._inductor import config as inductor_config
 from torch._inductor import scheduler as inductor_scheduler
 from torch._inductor.codegen import common as inductor_common
+from torch._inductor.memory import prepare_planning_info
 from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
 
 from kernelopt.bridge.digest import GroupError, GroupView
 
@@ -111,6 +113,9 @@ def regroup(scheduler, adapter, groups) -> list[GroupNode]:
         adapter.set_stream(scheduler, group, stream)
     scheduler.nodes = nodes
     scheduler.compute_last_usage()
+    # The wrapper plans reuse of memory from per-node facts that were collected before the entry of codegen.
+    prepare_planning_info(nodes, scheduler.name_to_buf, scheduler.name_to_fused_node,
+                          OrderedSet(V.graph.graph_inputs.keys()), OrderedSet(V.graph.get_output_names()))
     return [group for group, _ in created]
 
 
