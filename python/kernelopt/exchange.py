@@ -119,12 +119,16 @@ def remove_files(tree):
 
 
 def remove_own_files():
-    """Removes every file that this process wrote; runs at exit."""
+    """Removes every file that this process wrote, and the folder if it made one; runs at exit."""
+    global _own_folder
     while _written:
         try:
             os.unlink(_written.pop())
         except FileNotFoundError:
             pass
+    if _own_folder is not None:
+        _own_folder.cleanup()
+        _own_folder = None
 
 
 atexit.register(remove_own_files)

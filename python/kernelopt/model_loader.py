@@ -134,8 +134,9 @@ class ModelSource:
         self.draw = self._draw_from_file
         self.build = self._build_from_file
 
-    def _build_from_file(self, seed):
+    def _build_from_file(self, seed, model_class=None):
         seed_everything(seed)
+        model_class = model_class or self.module.Model
         get_init_inputs = getattr(self.module, "get_init_inputs", None)
         arguments = []
         if get_init_inputs is not None:
@@ -144,9 +145,7 @@ class ModelSource:
         if not isinstance(arguments, (list, tuple, dict)):
             raise ProtocolError("user", f"get_init_inputs returns {type(arguments).__name__}, not a list")
         with user_code("the constructor of Model"):
-            if isinstance(arguments, dict):
-                return self.module.Model(**arguments)
-            return self.module.Model(*arguments)
+            return model_class(**arguments) if isinstance(arguments, dict) else model_class(*arguments)
 
     def _draw_from_file(self, seed):
         seed_everything(seed)
@@ -186,9 +185,10 @@ class ModelSource:
 
 
 def load_module(path):
-    """Imports the Python file at `path` under a name of its own; the same file gives the same module again."""
+    """Imports the Python file at `path` under a name of its own; the same file with the same text gives the same module."""
     path = os.path.abspath(path)
-    name = "kernelopt_model_" + hashlib.sha256(path.encode()).hexdigest()[:16]
+    with open(path, "rb") as file:
+        name = "kernelopt_model_" + hashlib.sha256(path.encode() + b"\0" + file.read()).hexdigest()[:16]
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -324,8 +324,14 @@ class LoadedModel:
         self.pristine = self._build()
         self._check_arity()
 
-    def _build(self):
-        model = self.source.build(self.seed)
+    def build_as(self, model_class):
+        """Another class constructed as `Model` is: same arguments, seed, device and dtype."""
+        if hasattr(self.source, "_function"):
+            raise ProtocolError("unsupported", f"{self.source.spec} names a function, not a class")
+        return self._build(model_class)
+
+    def _build(self, model_class=None):
+        model = self.source.build(self.seed, model_class) if model_class else self.source.build(self.seed)
         if self._state_dict is not None:
             with user_code("load_state_dict"):
                 model.load_state_dict(self._state_dict)
@@ -389,11 +395,11 @@ class ModelState:
     _SKIPPED = ("_parameters", "_buffers", "_modules", "training")
 
     def __init__(self, model, parameters=False):
+        self._model, self._parameters = model, parameters
         self._tensors = [
             (store, name, tensor, None if tensor is None else tensor.detach().clone())
             for module in model.modules()
-            for store in ((module._buffers, module._parameters) if parameters else (module._buffers,))
-            for name, tensor in store.items()
+            for store, name, tensor in _stores(module, parameters)
         ]
         self._plain = [
             (module, name, copy.deepcopy(value))
@@ -420,6 +426,24 @@ class ModelState:
         for module, name, value in self._plain:
             if name not in vars(module) or vars(module)[name] != value:
                 setattr(module, name, copy.deepcopy(value))
+
+    def take_from(self, pristine):
+        """Puts the model into the state of `pristine`, a copy of it that never ran, and remembers that state."""
+        others = [item for module in pristine.modules() for item in _stores(module, self._parameters)]
+        with torch.no_grad():
+            for (store, name, tensor, value), (_, _, wanted) in zip(self._tensors, others, strict=True):
+                if tensor is not None:
+                    value.copy_(wanted)
+        twins = dict(zip(self._model.modules(), pristine.modules(), strict=True))
+        self._plain = [(module, name, copy.deepcopy(vars(twins[module])[name])) for module, name, _ in self._plain
+                       if name in vars(twins[module])]
+        self.restore()
+
+
+def _stores(module, parameters):
+    """(dict, name, tensor) of a module's own buffers, and parameters if asked for."""
+    stores = (module._buffers, module._parameters) if parameters else (module._buffers,)
+    return [(store, name, tensor) for store in stores for name, tensor in store.items()]
 
 
 def _is_plain(value):

@@ -1,0 +1,215 @@
+"""The memory that a candidate works in: buffers with guard regions, poisoned before every run (DESIGN section 6, gate 2).
+
+Every buffer that owns storage is one arena: guard, elements, guard. Buffers that share a storage (`base`) are views of
+one arena. Whatever a run may not write (guards, gaps between the elements of a strided buffer, inputs) is compared
+afterwards with what was there before.
+"""
+
+import torch
+
+from kernelopt import exchange
+from kernelopt.bridge.digest import GroupError, GroupView
+from kernelopt.protocol import ProtocolError
+
+_ALIGNMENT = 64  # bytes, as torch aligns CPU memory
+# The bytes of run 0, 1, ... One run's poison is NaN in every floating type, the other's is a large finite number.
+_POISONS = (0xFF, 0x5B)
+
+
+class Group:
+    """The buffers of one group under their canonical names `b0, b1, ...`; `outputs` are the ones that survive it."""
+
+    def __init__(self, program, steps, names=None):
+        try:
+            view = GroupView(program, steps)
+        except GroupError as error:
+            raise ProtocolError("internal", str(error)) from error
+        if names is not None and list(names) != list(view.names):
+            raise ProtocolError("internal", f"the names of the group of {steps[0]} are not those of its canonical form")
+        self.buffers = program["buffers"]
+        self.names = list(view.names)
+        self.outputs = set(view.writes)
+
+    def real(self, canonical):
+        """The real name behind `b3`. Raises ProtocolError (candidate) for a name that the group does not have."""
+        if int(canonical[1:]) < len(self.names):
+            return self.names[int(canonical[1:])]
+        raise ProtocolError("candidate", f"the launch list names {canonical}, which the group does not have")
+
+    def canonical(self, real):
+        """The inverse of `real`."""
+        return f"b{self.names.index(real)}"
+
+    def root(self, name):
+        """(buffer that owns the storage, offset in elements of its type)."""
+        buffer, offset = self.buffers[name], 0
+        while buffer.get("base") is not None and buffer["base"] in self.buffers:
+            offset += buffer.get("offset") or 0
+            name = buffer["base"]
+            buffer = self.buffers[name]
+        return name, offset
+
+
+class Arena:
+    """One storage: `bytes` is guard, data, guard; `template` what a run starts from."""
+
+    def __init__(self, count, guard):
+        self.guard = -(-guard // _ALIGNMENT) * _ALIGNMENT
+        self.count = count
+        self.bytes = torch.empty(self.guard * 2 + count, dtype=torch.uint8)
+
+    def view(self, dtype, size, stride, offset, whole=None):
+        """A tensor over `whole` (default: the arena's bytes)."""
+        source = self.bytes if whole is None else whole
+        width = dtype.itemsize
+        elements = source[self.guard : self.guard + self.count // width * width].view(dtype)
+        return elements.as_strided(size, stride, elements.storage_offset() + offset)
+
+
+class GroupMemory:
+    """Arenas for one candidate (or several, which then share every buffer) over one set of inputs."""
+
+    def __init__(self, group, candidates, inputs, guard_bytes):
+        self.group = group
+        self._guard = guard_bytes
+        self._inputs = {name: exchange.read_tensor(leaf) for name, leaf in inputs.items() if name in group.buffers}
+        used = {group.real(arg) for arg in _buffer_args(candidates)}
+        self._arenas = {}
+        self.tensors = {}
+        spans = {}
+        for name in used | set(self._inputs):
+            root, offset = group.root(name)
+            for member, shift in ((root, 0), (name, offset)):
+                buffer = group.buffers[member]
+                end = (shift + exchange.span(buffer["size"], buffer["stride"])) * _dtype(buffer).itemsize
+                spans[root] = max(spans.get(root, 0), end)
+        for root, count in spans.items():
+            self._arenas[root] = Arena(count, guard_bytes)
+        for name in used | set(self._inputs):
+            self.tensors[name] = self._view(name)
+        self._scratch = {}
+        for position, candidate in enumerate(candidates):
+            for scratch in candidate.get("scratch", []):
+                width = exchange.dtype_of(scratch["dtype"]).itemsize
+                arena = Arena(scratch["elements"] * width, guard_bytes)
+                self._scratch[position, scratch["name"]] = (arena, scratch.get("zeroed", False))
+        for name, given in self._inputs.items():
+            if list(given.shape) != list(self.tensors[name].shape) or given.dtype != self.tensors[name].dtype:
+                raise ProtocolError("internal", f"the input {name} does not fit the program's buffer")
+        self.written = [
+            {group.real(arg) for arg, role in args if role in ("out", "inout") and _is_buffer(arg)}
+            for args in ([pair for launch in launches(candidate) for pair in launch] for candidate in candidates)
+        ]
+
+    def _view(self, name, whole=None):
+        root, offset = self.group.root(name)
+        buffer = self.group.buffers[name]
+        return self._arenas[root].view(_dtype(buffer), buffer["size"], buffer["stride"], offset, whole)
+
+    def poison(self, run):
+        """Everything as before a run: poison, then the inputs' values; scratch poisoned or zeroed."""
+        value = _POISONS[run % len(_POISONS)]
+        for arena in self._arenas.values():
+            arena.bytes.fill_(value)
+        for name, tensor in self._inputs.items():
+            self.tensors[name].copy_(tensor)
+        for arena, zeroed in self._scratch.values():
+            arena.bytes.fill_(value)
+            if zeroed:
+                arena.bytes[arena.guard : arena.guard + arena.count].zero_()
+
+    def restore_inputs(self):
+        """The inputs' values again, nothing else touched."""
+        for name, tensor in self._inputs.items():
+            self.tensors[name].copy_(tensor)
+
+    def address(self, position, arg):
+        """What candidate number `position` is handed for an argument of its launch list."""
+        if _is_buffer(arg):
+            return self.tensors[self.group.real(arg)].data_ptr()
+        arena, _ = self._scratch_of(position, arg)
+        return arena.bytes.data_ptr() + arena.guard
+
+    def zeroed_scratch(self, position):
+        """(address, bytes) of the scratch buffers that have to be zeroed before every call."""
+        return [
+            (arena.bytes.data_ptr() + arena.guard, arena.count)
+            for (owner, _), (arena, zeroed) in self._scratch.items()
+            if owner == position and zeroed and arena.count
+        ]
+
+    def _scratch_of(self, position, arg):
+        if (position, arg) not in self._scratch:
+            raise ProtocolError("candidate", f"the launch list names {arg}, which is neither a buffer nor scratch")
+        return self._scratch[position, arg]
+
+    def templates(self):
+        """Copies of all arenas, to hand to `check` after the run."""
+        return {name: arena.bytes.clone() for name, arena in self._arenas.items()}
+
+    def check(self, templates, position, run):
+        """(guards_intact, inputs_unchanged) after a run of candidate `position` that started from `templates`."""
+        guards, inputs = True, True
+        for root, arena in self._arenas.items():
+            before, after = templates[root], arena.bytes.clone()
+            for name in self.tensors:
+                if self.group.root(name)[0] == root and name in self.written[position]:
+                    self._view(name, before).zero_()
+                    self._view(name, after).zero_()
+            if torch.equal(before, after):
+                continue
+            for name in self._inputs:
+                if self.group.root(name)[0] == root and not _same_bytes(self._view(name, before), self._view(name, after)):
+                    inputs = False
+                    self._view(name, before).zero_()
+                    self._view(name, after).zero_()
+            guards = guards and torch.equal(before, after)
+        poison = _POISONS[run % len(_POISONS)]
+        for (owner, _), (arena, _) in self._scratch.items():
+            edges = (arena.bytes[: arena.guard], arena.bytes[arena.guard + arena.count :])
+            if owner == position and any(bool((edge != poison).any()) for edge in edges):
+                guards = False
+        return guards, inputs
+
+    def is_poison(self, name, tensor, run):
+        """A mask of the elements of `tensor` (a copy of buffer `name`) that are still run `run`'s poison, bit by bit."""
+        value = _POISONS[run % len(_POISONS)]
+        width = tensor.element_size()
+        flat = tensor.contiguous().reshape(-1).view(torch.uint8)
+        return (flat.view(-1, width) == value).all(dim=1)
+
+
+def _same_bytes(a, b):
+    return torch.equal(a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8))
+
+
+def _dtype(buffer):
+    return exchange.dtype_of(buffer["dtype"])
+
+
+def _is_buffer(arg):
+    return arg.startswith("b") and arg[1:].isdigit()
+
+
+def launches(candidate):
+    """Per launch a list of (argument, role). Raises ProtocolError (candidate) where it does not fit the kernels."""
+    kernels = {kernel["name"]: kernel for kernel in candidate["kernels"]}
+    result = []
+    for launch in candidate["launches"]:
+        kernel = kernels.get(launch["kernel"])
+        if kernel is None:
+            raise ProtocolError("candidate", f"the launch list names {launch['kernel']}, which is no kernel")
+        if len(kernel["params"]) != len(launch["args"]):
+            raise ProtocolError(
+                "candidate", f"{launch['kernel']} takes {len(kernel['params'])} arguments, not {len(launch['args'])}"
+            )
+        result.append([(arg, param["role"]) for arg, param in zip(launch["args"], kernel["params"])])
+    return result
+
+
+def _buffer_args(candidates):
+    for candidate in candidates:
+        for launch in launches(candidate):
+            for arg, _ in launch:
+                if _is_buffer(arg):
+                    yield arg
