@@ -75,22 +75,17 @@ make_venv() {
     else
       "$PYTHON" -m venv "$VENV"
       say "installing PyTorch and numpy (the first time this takes minutes)"
-      "$VENV/bin/python" -m pip install -q --disable-pip-version-check -r scripts/requirements-cpu.txt ||
-        die 3 "pip could not install scripts/requirements-cpu.txt"
+      "$VENV/bin/python" -m pip install -q --disable-pip-version-check -r scripts/requirements-cpu.txt 2>"$ROOT/build/pip.log" ||
+        { tail -n 5 "$ROOT/build/pip.log" >&2; false; } || die 3 "pip could not install scripts/requirements-cpu.txt"
     fi
-    "$VENV/bin/python" -m pip install -q --disable-pip-version-check -r scripts/requirements-test.txt ||
-      die 3 "pip could not install scripts/requirements-test.txt"
+    "$VENV/bin/python" -m pip install -q --disable-pip-version-check -r scripts/requirements-test.txt 2>>"$ROOT/build/pip.log" ||
+      { tail -n 5 "$ROOT/build/pip.log" >&2; false; } || die 3 "pip could not install scripts/requirements-test.txt"
     # The package is used in place: a path file needs no build step and no network.
     echo "$ROOT/python" > "$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/kernelopt.pth"
     echo "$want" > "$stamp"
   fi
-  cat > "$VENV/bin/kernelopt.new" <<SH
-#!/bin/sh
-# Runs the engine with this environment's Python, unless --python or KERNELOPT_PYTHON names another.
-KERNELOPT_PYTHON=\${KERNELOPT_PYTHON:-$VENV/bin/python}
-export KERNELOPT_PYTHON
-exec "$ROOT/build/release/apps/kernelopt/kernelopt" "\$@"
-SH
+  # What pip would make of the console script in pyproject.toml.
+  printf '#!/bin/sh\nexec "%s" -m kernelopt "$@"\n' "$VENV/bin/python" > "$VENV/bin/kernelopt.new"
   chmod +x "$VENV/bin/kernelopt.new"
   mv "$VENV/bin/kernelopt.new" "$VENV/bin/kernelopt"
 }
