@@ -142,6 +142,10 @@ def _corners(chain, bodies):
 
 def _candidates(size, constants):
     near = {value + step for value in constants for step in (-1, 0, 1)}
+    for shift in [value for value in constants if value and abs(value) <= 1 << 40][:8]:
+        # Offsets in front of the lookup move the whole range.
+        ends = range(-size - 1, size + 2) if size <= 4096 else (-size, -1, 0, 1, size // 2, size - 1)
+        near |= {sign * shift + step for sign in (-1, 1) for step in ends}
     if size <= _EXACT:
         values = set(range(-size - 2, size + 3))
     else:
@@ -154,27 +158,34 @@ def _candidates(size, constants):
 def index_domains(steps, external):
     """`{buffer: Domain}` for the buffers of `external` (name -> buffer entry) that feed an index; floating ones too."""
     bodies = Bodies(steps)
-    domains = {}
+    chains = []
     for number, body in enumerate(bodies.bodies):
         for op in walk(body["ops"]):
-            if op["op"] != "indirect" or not isinstance(op["size"], int):
-                continue
-            chain = _Chain(bodies, external)
-            chain.collect(number, op["args"][0])
-            if not chain.loads:
-                continue
-            size = op["size"]
-            tried = _candidates(size, chain.constants)
-            vector = torch.tensor(tried, dtype=torch.float64)
-            good = torch.ones(len(tried), dtype=torch.bool)
-            for corner in _corners(chain, bodies):
-                index = chain.value(number, op["args"][0], vector, corner, {}).to(torch.int64).expand(len(tried))
-                good &= (index >= (-size if op.get("wrap_neg") else 0)) & (index < size)
-            values = [value for value, fine in zip(tried, good.tolist()) if fine] or [0]
-            found = Domain(values, dense=size > _EXACT, free=bool(good.all()))
-            for name in chain.loads:
-                domains[name] = domains[name].narrow(found) if name in domains else found
+            if op["op"] == "indirect" and isinstance(op["size"], int):
+                chain = _Chain(bodies, external)
+                chain.collect(number, op["args"][0])
+                if chain.loads:
+                    chains.append((number, op, chain))
+    # One buffer may go through several chains, and what is special to one must be tried in all.
+    constants = set().union(*(chain.constants for _, _, chain in chains))
+    domains = {}
+    for number, op, chain in chains:
+        found = _allowed(number, op, chain, constants, bodies)
+        for name in chain.loads:
+            domains[name] = domains[name].narrow(found) if name in domains else found
     return domains
+
+
+def _allowed(body, op, chain, constants, bodies):
+    size = op["size"]
+    tried = _candidates(size, constants)
+    vector = torch.tensor(tried, dtype=torch.float64)
+    good = torch.ones(len(tried), dtype=torch.bool)
+    for corner in _corners(chain, bodies):
+        index = chain.value(body, op["args"][0], vector, corner, {}).to(torch.int64).expand(len(tried))
+        good &= (index >= (-size if op.get("wrap_neg") else 0)) & (index < size)
+    values = [value for value, fine in zip(tried, good.tolist()) if fine] or [0]
+    return Domain(values, dense=size > _EXACT, free=bool(good.all()))
 
 
 _ROOTS = ("sqrt", "rsqrt", "log", "log2", "log10")

@@ -109,7 +109,9 @@ def reduce(kind, args, dtype, shape, iters, start):
         count = 1
         for dim in dims:
             count *= shape[dim]
-        return [mean, _sum((value - mean) ** 2, dims), torch.full_like(mean, count)]
+        m2 = _sum((value - mean) ** 2, dims)
+        # A running mean that has met an infinity goes on as NaN, in whatever order the rest comes.
+        return [torch.where(torch.isnan(m2), m2, mean), m2, torch.full_like(mean, count)]
     if kind == "online_softmax_reduce":
         best = value.amax(dim=dims, keepdim=True)
         return [best, _sum(torch.exp(value - best), dims)]
