@@ -1,9 +1,13 @@
 """Adapters: everything in which one torch minor differs from another (DESIGN.md section 3).
 
+Nothing here touches Inductor when it is imported, so that any torch can import it and be refused politely.
+
 Self-contained: this module is part of the single-file runtime that optimized.py embeds (see runtime_source()).
 """
 
 from __future__ import annotations
+
+import types
 
 import torch
 
@@ -79,3 +83,13 @@ def adapter_for(version: str | None = None) -> Adapter:
         supported = ", ".join(sorted(ADAPTERS))
         raise UnsupportedTorch(f"torch {minor} is not supported by this KernelOPT; supported: {supported}")
     return ADAPTERS[minor]
+
+
+def clone_function(function):
+    """The same function over a new code object, so that Dynamo's caches do not mix two compiles."""
+    clone = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__,
+                               function.__defaults__, function.__closure__)
+    clone.__kwdefaults__ = function.__kwdefaults__
+    clone.__qualname__, clone.__module__ = function.__qualname__, function.__module__
+    clone.__annotations__ = dict(getattr(function, "__annotations__", {}))
+    return clone

@@ -83,12 +83,14 @@ def _run(model, inputs, mode: str, session: Session) -> CaptureResult:
         problems=[problem for record in session.graphs for problem in record.problems])
 
 
-def capture(model, inputs, mode: str = "default") -> CaptureResult:
+def capture(model, inputs, mode: str = "default", text_only: bool = False) -> CaptureResult:
     """Compiles the model as torch.compile does in `mode` (no_grad, static shapes) and returns its programs.
+
+    text_only: builds no kernels; the callable then runs the graphs eagerly. For looking, not for timing.
 
     Exceptions of the compiler or of the model are the caller's.
     """
-    return _run(model, inputs, mode, Session())
+    return _run(model, inputs, mode, Session(text_only=text_only))
 
 
 def stitch(model, inputs, mode: str = "default", kernel_set: dict | None = None, passthrough: bool = False):

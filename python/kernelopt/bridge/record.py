@@ -111,6 +111,9 @@ def index_tree(expr, symbols) -> object:
     if expr.is_Pow and expr.exp.is_Integer and 2 <= int(expr.exp) <= 8:
         base = index_tree(expr.base, symbols)
         return {"mul": [base] * int(expr.exp)}
+    if name == "Abs":
+        inner = index_tree(expr.args[0], symbols)
+        return {"max": [inner, {"mul": [-1, inner]}]}
     if name in ("Min", "Max"):
         return {name.lower(): [index_tree(arg, symbols) for arg in expr.args]}
     raise Refusal(f"index function {name}")

@@ -17,10 +17,10 @@ import weakref
 
 import torch
 
-from kernelopt.bridge.adapters import ADAPTERS, torch_minor
-from kernelopt.bridge.session import Session, clone_function, compile_in_session, raised_limits
+from kernelopt.bridge.adapters import ADAPTERS, clone_function, torch_minor
+from kernelopt.bridge.session import Session, compile_in_session, raised_limits
 
-_ROUTE_LIMIT = 8  # input signatures that get a compile of their own; further ones use plain torch.compile
+_ROUTE_LIMIT = 4  # input signatures that get a compile of their own; further ones use plain torch.compile
 
 
 class KernelOptMismatch(RuntimeError):
@@ -55,6 +55,7 @@ class _Runner:
     def __init__(self, forward, kernel_set: dict, mode: str, status: dict):
         self._forward, self._kernel_set, self._mode, self._status = forward, kernel_set, mode, status
         self._routes: dict[tuple, bool] = {}
+        self._replaced: dict[tuple, list] = {}
         self._stitched = self._plain = None
         self._session: Session | None = None
         self._warned = False
@@ -65,11 +66,17 @@ class _Runner:
         if reason is None:
             key = _signature(args, kwargs)
             fits = self._routes.get(key)
-            if fits:
-                return self._stitched(module, *args, **kwargs)
             if fits is None:
                 return self._first(key, module, args, kwargs)
-            reason = "no verified kernel fits these inputs on this machine"
+            if fits:
+                compiled = len(self._session.graphs)
+                result = self._stitched(module, *args, **kwargs)
+                if len(self._session.graphs) != compiled:  # a guard outside the inputs failed: judge the new program
+                    self._judge(key, compiled)
+                elif self._status["state"] != "optimized":
+                    self._status.update(state="optimized", reason=None, replaced=self._replaced.get(key, []))
+                return result
+            reason = "no verified kernel fits these inputs"
         return self._fall_back(reason, module, args, kwargs)
 
     def _obstacle(self, module, args, kwargs) -> str | None:
@@ -84,14 +91,11 @@ class _Runner:
         for tensor in tensors:
             if tensor.device.type != device:
                 return f"kernels were verified on {device}, an input is on {tensor.device.type}"
-        if torch.compiler.is_compiling():
-            return "inside another torch.compile"
         return None
 
     def _first(self, key, module, args, kwargs):
         with self._lock:
             if len(self._routes) >= _ROUTE_LIMIT:
-                self._routes[key] = False
                 return self._fall_back("too many input shapes", module, args, kwargs)
             if self._stitched is None:
                 self._session = Session(kernel_set=self._kernel_set)
@@ -99,18 +103,22 @@ class _Runner:
             before = len(self._session.graphs)
             with raised_limits():
                 result = self._stitched(module, *args, **kwargs)
-            graphs = self._session.graphs[before:]
-            replaced = [entry for graph in graphs for entry in graph.replaced]
-            problems = [problem for graph in graphs for problem in graph.problems]
-            problems += [f"graph {graph.number}: {graph.refused}" for graph in graphs if graph.refused]
-            # No compile at all means that Dynamo found an earlier program of ours to be valid for these inputs too.
-            self._routes[key] = bool(replaced) or not graphs
-            if self._routes[key]:
-                if replaced:
-                    self._status.update(state="optimized", reason=None, replaced=replaced)
-            else:
-                self._complain("; ".join(problems) or "no verified kernel fits these inputs on this machine")
+            self._judge(key, before)
             return result
+
+    def _judge(self, key, before: int) -> None:
+        """Decides whether inputs like these run stitched, from the graphs compiled since `before`."""
+        graphs = self._session.graphs[before:]
+        replaced = [entry for graph in graphs for entry in graph.replaced]
+        problems = [problem for graph in graphs for problem in graph.problems]
+        problems += [f"graph {graph.number}: {graph.refused}" for graph in graphs if graph.refused]
+        # No compile at all means that Dynamo found an earlier program of ours to be valid for these inputs too.
+        self._routes[key] = bool(replaced) or not graphs
+        if replaced:
+            self._replaced[key] = replaced
+            self._status.update(state="optimized", reason=None, replaced=replaced)
+        elif graphs:
+            self._complain("; ".join(problems) or "no verified kernel fits these inputs")
 
     def _fall_back(self, reason: str, module, args, kwargs):
         self._complain(reason)
@@ -121,7 +129,7 @@ class _Runner:
         return self._plain(module, *args, **kwargs)
 
     def _complain(self, reason: str) -> None:
-        self._status.update(state="torch.compile", reason=reason)
+        self._status.update(state="torch.compile", reason=reason, replaced=[])
         if os.environ.get("KERNELOPT_STRICT", "") not in ("", "0"):
             raise KernelOptMismatch(reason)
         if not self._warned:

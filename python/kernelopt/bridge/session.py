@@ -16,7 +16,7 @@ import torch
 from torch._inductor import config as inductor_config_module
 from torch._inductor.virtualized import V
 
-from kernelopt.bridge.adapters import adapter_for
+from kernelopt.bridge.adapters import adapter_for, clone_function
 from kernelopt.bridge.digest import GroupView, fingerprint, sha256_of
 from kernelopt.bridge.record import Refusal, ScheduleRecorder
 from kernelopt.bridge.regroup import IsolatePlan, KernelPlan, StitchError, find_groups, register_backend, regroup
@@ -120,6 +120,11 @@ class Session:
 
     def _stitch(self, record: GraphRecord, scheduler) -> None:
         program = record.program
+        expected = self.kernel_set.get("fingerprint") or {}
+        differs = sorted(key for key in expected if expected[key] != record.fingerprint.get(key))
+        if differs:
+            record.problems += [f"{key} was {expected[key]}, is {record.fingerprint.get(key)}" for key in differs]
+            return
         digests = {step["name"]: GroupView(program, [step["name"]]).digest(record.fingerprint)
                    for step in program["steps"] if step["kind"] == "generated" and not step["refused"]}
         nodes = {node.get_name(): node for node in scheduler.nodes}
@@ -225,16 +230,6 @@ def install_hooks() -> None:
         return result
 
     Scheduler.codegen, GraphLowering.codegen = hooked_schedule, hooked_graph
-
-
-def clone_function(function):
-    """The same function over a new code object, so that Dynamo's caches do not mix two compiles."""
-    clone = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__,
-                               function.__defaults__, function.__closure__)
-    clone.__kwdefaults__ = function.__kwdefaults__
-    clone.__qualname__, clone.__module__ = function.__qualname__, function.__module__
-    clone.__annotations__ = dict(getattr(function, "__annotations__", {}))
-    return clone
 
 
 def _call_module(self, *args, **kwargs):
