@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from kernelopt import exchange, model_loader, protocol
+from kernelopt import bridge, exchange, model_loader, protocol, state
 from kernelopt.protocol import ProtocolError, required
 
 from . import groups, reference
@@ -48,12 +48,17 @@ class Judge:
         return {name: getattr(self, name) for name in names}
 
     def hello(self, params, progress):
+        # The facts are about the machine, so both processes read them with the same code.
         from kernelopt.worker import device
 
+        try:
+            minor = bridge.adapter_for().minor
+        except bridge.UnsupportedTorch as error:
+            raise ProtocolError("environment", str(error)) from error
         facts = device.cpu_facts()
         return {
-            "protocol": protocol.VERSION, "role": "judge", "torch": torch.__version__, "adapter": _adapter(),
-            "python": platform.python_version(), "device": facts, "fingerprint": device.fingerprint(facts),
+            "protocol": protocol.VERSION, "role": "judge", "torch": torch.__version__, "adapter": minor,
+            "python": platform.python_version(), "device": facts, "fingerprint": bridge.fingerprint(),
         }
 
     def load_model(self, params, progress):
@@ -62,8 +67,8 @@ class Judge:
             params.get("inputs"), params.get("state_dict"),
         )
         _, needs = model_loader.observe(loaded)
-        self._references = reference.References(loaded)
-        arguments = model_loader.tensors_of(loaded.inputs(loaded.seed))
+        self._references = reference.References(loaded, needs)
+        arguments = state.tensors_of(loaded.inputs(loaded.seed))
         return {
             "parameters": sum(tensor.numel() for tensor in loaded.pristine.parameters()),
             "inputs": [
@@ -146,21 +151,19 @@ def _outputs(tree):
     return tree
 
 
-def _adapter():
-    from kernelopt.bridge.adapters import adapter_for
-
-    try:
-        return adapter_for().minor
-    except Exception as error:
-        raise ProtocolError("environment", str(error)) from error
-
-
 def main():
     protocol.prepare_process()
     threads = os.environ.get("KERNELOPT_THREADS")
     if threads:
         torch.set_num_threads(int(threads))
-    return protocol.Server(protocol.open_channel(), Judge().handlers()).serve()
+    try:
+        channel = protocol.open_channel()
+    except ProtocolError as error:
+        print(f"kernelopt.judge: {error.message}", file=sys.stderr)
+        return 3
+    status = protocol.Server(channel, Judge().handlers()).serve()
+    exchange.remove_own_files()
+    return status
 
 
 if __name__ == "__main__":

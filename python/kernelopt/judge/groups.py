@@ -6,6 +6,7 @@ import os
 
 import torch
 
+from kernelopt.bridge import GroupError, GroupView
 from kernelopt.protocol import ProtocolError, one_line
 
 from . import compare, inputs, loop_ir
@@ -29,29 +30,11 @@ def load_program(path):
 
 
 def surviving(program, group):
-    """Real names of what the group writes and somebody else needs, in order of first write."""
-    steps = loop_ir.find_steps(program, group)
-    member = {step["name"] for step in steps}
-    _, writes = loop_ir.reads_and_writes(steps)
-    needed = {name for step in program["steps"] if step["name"] not in member for name in step["reads"]}
-    needed.update(program["outputs"])
-    buffers = program["buffers"]
-    needed |= {memory_of(buffers, name) for name in needed}
-    return [
-        name
-        for name in writes
-        if not buffers[name].get("removable") or name in needed or memory_of(buffers, name) in needed
-    ]
-
-
-def memory_of(buffers, name):
-    """The buffer whose storage `name` lies in."""
-    seen = set()
-    while name not in seen:
-        seen.add(name)
-        entry = buffers.get(name) or {}
-        name = entry.get("base") or entry.get("mutates") or name
-    return name
+    """Real names of what the group writes and somebody else needs."""
+    try:
+        return GroupView(program, group).writes
+    except GroupError as error:
+        raise ProtocolError("internal", str(error)) from error
 
 
 class Groups:

@@ -5,11 +5,12 @@ on the same arguments and keeps the last call's outputs, the arguments and the m
 """
 
 import collections
+import contextlib
 import random
 
 import torch
 
-from kernelopt import model_loader
+from kernelopt import model_loader, state
 from kernelopt.exchange import flatten
 from kernelopt.protocol import one_line
 
@@ -32,51 +33,54 @@ class Run:
         self.drew_python = drew_python
 
 
-def buffers_of(model):
-    """`{name: tensor}` of all buffers, non-persistent ones too."""
-    return {name: buffer for name, buffer in model.named_buffers()}
-
-
 def _snapshot(value):
-    # Outputs may alias the inputs, which a later call may change.
-    return model_loader.map_tensors(lambda tensor: tensor.detach().clone() if _dense(tensor) else tensor, value)
+    # Outputs may alias the inputs or buffers, which the next run may change.
+    return state.map_tensors(lambda tensor: tensor.detach().clone() if _dense(tensor) else tensor, value)
 
 
 def _dense(tensor):
     return tensor.layout == torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
-def run(loaded, seed, calls, *, arguments=None, torch_seed=None, python_seed=None, double=False, model=None):
-    """One run of the loaded model. Errors of the user's code are ProtocolErrors of kind `user`.
+class Runner:
+    """Runs the loaded model; `needs` is what `model_loader.observe` saw."""
 
-    `torch_seed` and `python_seed` replace `seed` for one kind of generator; `arguments` replaces the seed's inputs.
-    """
-    narrow = _narrow_type(loaded)
-    model = loaded.fresh() if model is None else model
-    arguments = loaded.inputs(seed) if arguments is None else arguments
-    if double:
-        model = widen_state(model)
-        arguments = model_loader.copy_inputs(arguments, dtype=torch.float64)
-    model_loader.seed_everything(seed)
-    if torch_seed is not None:
-        torch.manual_seed(torch_seed)
-    if python_seed is not None:
-        random.seed(python_seed)
-        _seed_numpy(python_seed)
-    before = model_loader.rng_state()
-    outputs = None
-    with model_loader.user_code("Model.forward"), torch.no_grad():
-        for _ in range(calls):
-            if double:
-                with Float64Mode(narrow):
-                    outputs = model(*arguments)
-            else:
-                outputs = model(*arguments)
-        outputs = _snapshot(outputs)
-    after = model_loader.rng_state()
-    changed = [a != b for a, b in zip(before, after)]
-    trees = {"outputs": outputs, "inputs": list(arguments), "buffers": buffers_of(model)}
-    return Run(trees, changed[0] or any(changed[3:]), any(changed[1:3]))
+    def __init__(self, loaded, needs=()):
+        self.loaded = loaded
+        self._parameters = "mutates_parameters" in needs
+
+    def run(self, seed, calls, *, arguments=None, torch_seed=None, python_seed=None, double=False, model=None):
+        """One run. Errors of the user's code are ProtocolErrors of kind `user`.
+
+        `torch_seed` and `python_seed` replace `seed` for one kind of generator; `arguments` replaces the seed's inputs;
+        `double` runs in float64.
+        """
+        model = self.loaded.fresh() if model is None else model
+        arguments = self.loaded.inputs(seed) if arguments is None else arguments
+        if double:
+            model = widen_state(model)
+            arguments = state.copy_inputs(arguments, dtype=torch.float64)
+        before = []
+
+        def call(*values):
+            if not before:
+                if torch_seed is not None:
+                    torch.manual_seed(torch_seed)
+                if python_seed is not None:
+                    random.seed(python_seed)
+                    _seed_numpy(python_seed)
+                before.extend(model_loader.rng_state())
+            with Float64Mode(_narrow_type(self.loaded)) if double else contextlib.nullcontext():
+                return model(*values)
+
+        with model_loader.user_code("Model.forward"):
+            outputs = _snapshot(model_loader.run_calls(call, arguments, seed, calls))
+        changed = [a != b for a, b in zip(before, model_loader.rng_state())]
+        buffers = dict(model.named_buffers())
+        if self._parameters:
+            buffers.update(model.named_parameters())
+        trees = {"outputs": outputs, "inputs": list(arguments), "buffers": buffers}
+        return Run(trees, changed[0] or any(changed[3:]), any(changed[1:3]))
 
 
 def _seed_numpy(seed):
@@ -126,8 +130,9 @@ def _difference(a, b, ideal=None):
 class References:
     """The references of one loaded model by (seed, calls), least recently used dropped first."""
 
-    def __init__(self, loaded):
+    def __init__(self, loaded, needs=()):
         self.loaded = loaded
+        self.runner = Runner(loaded, needs)
         self._kept = collections.OrderedDict()
         self._degenerate = None
         self._summaries = {}
@@ -138,7 +143,7 @@ class References:
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
-        eager = run(self.loaded, seed, calls)
+        eager = self.runner.run(seed, calls)
         ideal, reason = self._double(seed, calls, eager.trees)
         self._kept[key] = (eager, ideal, reason)
         while len(self._kept) > 1 and (len(self._kept) > _KEPT or self._bytes() > _KEPT_BYTES):
@@ -150,12 +155,12 @@ class References:
         for eager, ideal, _ in self._kept.values():
             for trees in (eager.trees, ideal or {}):
                 for section in trees.values():
-                    total += sum(t.numel() * t.element_size() for t in model_loader.tensors_of(section) if _dense(t))
+                    total += sum(t.numel() * t.element_size() for t in state.tensors_of(section) if _dense(t))
         return total
 
     def _double(self, seed, calls, eager):
         try:
-            ideal = run(self.loaded, seed, calls, double=True).trees
+            ideal = self.runner.run(seed, calls, double=True).trees
         except Exception as error:  # an op without a float64 kernel, or code that insists on its types
             return None, one_line(str(error))
         if flatten(ideal["outputs"])[0] != flatten(eager["outputs"])[0]:
@@ -192,33 +197,33 @@ class References:
         """(why eager cannot be a reference, eager's largest difference from itself in rounding)."""
         reasons = []
         model = self.loaded.fresh()
-        state = _tensor_state(model)
-        again = run(self.loaded, seed, calls, model=model)
+        stores = _tensor_state(model)
+        again = self.runner.run(seed, calls, model=model)
         equal, close, noise, path = _difference(eager.trees, again.trees, ideal)
         if not equal and not close:
             reasons.append(f"eager disagrees with itself on the same inputs and seeds ({path})")
         if eager.drew_python:
-            other = run(self.loaded, seed, calls, python_seed=seed + _OTHER_SEED)
+            other = self.runner.run(seed, calls, python_seed=seed + _OTHER_SEED)
             _, close, _, path = _difference(eager.trees, other.trees, ideal)
             if not close and not _difference(eager.trees, other.trees)[0]:
                 reasons.append(f"Python's or numpy's random generator changes {path}")
-        hidden = self._hidden_state(model, state, seed)
+        hidden = self._hidden_state(model, stores, seed)
         if hidden is not None:
             reasons.append(f"the output changes from call to call on the same inputs ({hidden})")
         return reasons, noise or 0.0
 
-    def _hidden_state(self, model, state, seed):
+    def _hidden_state(self, model, stores, seed):
         """The first output that a model which has run before gives otherwise, its tensors put back; None if there is none.
 
         Parameters and buffers are put back, plain attributes and state outside the model are not: what these change
         shows in no buffer and cannot be compared.
         """
         with torch.no_grad():
-            for store, name, tensor, value in state:
+            for store, name, tensor, value in stores:
                 tensor.copy_(value)
                 store[name] = tensor
         first, ideal, _ = self.get(seed, 1)
-        second = run(self.loaded, seed, 1, model=model)
+        second = self.runner.run(seed, 1, model=model)
         equal, close, _, path = _difference(
             _only_outputs(first.trees), _only_outputs(second.trees), None if ideal is None else _only_outputs(ideal)
         )
@@ -246,7 +251,7 @@ def _tensor_state(model):
 
 
 def _scaled(arguments):
-    return model_loader.map_tensors(
+    return state.map_tensors(
         lambda tensor: tensor * 3 if isinstance(tensor, torch.Tensor) and tensor.dtype.is_floating_point else tensor,
         arguments,
     )
@@ -264,7 +269,7 @@ def degenerate(loaded, references):
     variants = []
     for arguments in (loaded.inputs(seed + _OTHER_SEED), _scaled(loaded.inputs(seed))):
         try:
-            variants.append(run(loaded, seed, 1, arguments=arguments, double=ideal is not None).trees["outputs"])
+            variants.append(references.runner.run(seed, 1, arguments=arguments, double=ideal is not None).trees["outputs"])
         except Exception:  # the model need not take these inputs
             continue
     outputs = flatten(base["outputs"])[1]
