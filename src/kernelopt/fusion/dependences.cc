@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "kernelopt/fusion/accesses.h"
@@ -41,11 +42,9 @@ StepOrder::StepOrder(const Program& program) {
   std::map<std::string, std::vector<Touch>> of_storage;
   const size_t count = program.steps.size();
   before_.resize(count);
-  causes_.resize(count);
-  reach_.assign(count, std::vector<bool>(count, false));
   for (size_t i = 0; i < count; ++i) {
     const int step = static_cast<int>(i);
-    std::map<int, std::string> found;
+    std::set<int> found;
     std::vector<Touch> mine;
     for (const auto& name : step_reads(program.steps[i])) mine.push_back({step, name, false});
     for (const auto& name : step_writes(program.steps[i])) mine.push_back({step, name, true});
@@ -53,28 +52,11 @@ StepOrder::StepOrder(const Program& program) {
       for (const auto& earlier : of_storage[storage_of(program, touch.buffer)]) {
         if (!touch.write && !earlier.write) continue;
         if (touch.buffer != earlier.buffer && disjoint_views(program.buffer(touch.buffer), program.buffer(earlier.buffer))) continue;
-        found.emplace(earlier.step, earlier.buffer);
+        found.insert(earlier.step);
       }
     for (auto& touch : mine) of_storage[storage_of(program, touch.buffer)].push_back(std::move(touch));
-    for (const auto& [earlier, buffer] : found) {
-      before_[i].push_back(earlier);
-      causes_[i].push_back(buffer);
-      reach_[i][static_cast<size_t>(earlier)] = true;
-      for (size_t k = 0; k < i; ++k)
-        if (reach_[static_cast<size_t>(earlier)][k]) reach_[i][k] = true;
-    }
+    before_[i].assign(found.begin(), found.end());
   }
-}
-
-bool StepOrder::depends(int later, int earlier) const {
-  return std::binary_search(before(later).begin(), before(later).end(), earlier);
-}
-
-const std::string& StepOrder::cause(int later, int earlier) const {
-  const auto& list = before(later);
-  const auto at = std::lower_bound(list.begin(), list.end(), earlier);
-  KO_CHECK(at != list.end() && *at == earlier, "cause of an order that is not there");
-  return causes_[static_cast<size_t>(later)][static_cast<size_t>(at - list.begin())];
 }
 
 }  // namespace kernelopt

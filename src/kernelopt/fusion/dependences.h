@@ -16,16 +16,9 @@ class StepOrder {
 
   // Steps before `step` on which it depends directly, ascending.
   const std::vector<int>& before(int step) const { return before_.at(static_cast<size_t>(step)); }
-  bool depends(int later, int earlier) const;
-  // Whether `later` depends on `earlier`, directly or through others.
-  bool reaches(int earlier, int later) const { return reach_.at(static_cast<size_t>(later)).at(static_cast<size_t>(earlier)); }
-  // A buffer that makes `later` depend on `earlier` directly.
-  const std::string& cause(int later, int earlier) const;
 
  private:
   std::vector<std::vector<int>> before_;
-  std::vector<std::vector<std::string>> causes_;  // parallel to before_
-  std::vector<std::vector<bool>> reach_;
 };
 
 // Names that a step reads or writes: its own lists and what its bodies say.

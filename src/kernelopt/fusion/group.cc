@@ -1,14 +1,16 @@
-// Building groups: greedy over program order. A step is tried with the group that was extended last, then with every
-// group that it depends on; the first that accepts takes it.
+// Building groups: greedy over program order. A step joins every group that it depends on and that accepts it (two such
+// groups become one), and the group that was extended last when they read the same data in the same loops.
 //
-// Accepting has three parts, each with its reason when it fails: order (the group runs where its last member stood, so no
-// step outside may stand between and depend on a member), size, and expressibility. The last is judged over phases
-// (regions.h): the bodies of the new step must share loops with the group's last phase, or what crosses into a new phase
-// must be cheap to pass on: a small result, which stays in a near cache across a barrier, or a pointwise value, which its
-// reader may recompute.
+// Accepting has three parts, each with its reason when it fails.
+// Order: the steps between the members can be parted into those that run before the group and those that run after it,
+// as the bridge parts them when it stitches; other groups count as one step each, and no two library calls change places.
+// Size: what one kernel may reasonably hold.
+// Expressibility, judged over phases (regions.h): what crosses from one phase into another must be cheap to pass on: a
+// small result, which stays in a near cache across a barrier, or a pointwise value, which its reader may recompute.
 #include "kernelopt/fusion/group.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -40,72 +42,129 @@ class Builder {
 
   Decomposition run() {
     for (size_t i = 0; i < program_.steps.size(); ++i) {
+      units_.push_back({static_cast<int>(i)});
+      unit_of_.push_back(i);
+      schedule_.push_back(i);
+    }
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
       const Step& step = program_.steps[i];
       if (step.kind != StepKind::kGenerated) continue;
-      if (step.refused || step.bodies.empty()) {
-        result_.kept.push_back({program_.graph, step.name, step.refused ? *step.refused : "no loop body"});
-        continue;
-      }
-      place(static_cast<int>(i));
+      if (groupable(step)) place(i);
+      else result_.kept.push_back({program_.graph, step.name, step.refused ? *step.refused : "no loop body"});
     }
-    std::sort(groups_.begin(), groups_.end());
-    for (const auto& members : groups_) result_.groups.push_back(describe(members));
+    for (const auto& members : units_)
+      if (!members.empty() && groupable(program_.steps[static_cast<size_t>(members.front())]))
+        result_.groups.push_back(describe(members));
+    std::sort(result_.groups.begin(), result_.groups.end(), [](const Group& a, const Group& b) { return a.steps < b.steps; });
     return std::move(result_);
   }
 
  private:
   using Members = std::vector<int>;
 
-  void place(int step) {
-    std::vector<size_t> candidates;
-    if (last_) candidates.push_back(*last_);
-    for (size_t g = groups_.size(); g-- > 0;) {
-      if (last_ && g == *last_) continue;
-      if (std::any_of(groups_[g].begin(), groups_[g].end(), [&](int member) { return order_.depends(step, member); }))
-        candidates.push_back(g);
-    }
-    std::vector<MergeRefusal> refusals;
-    for (const size_t g : candidates) {
-      std::string reason = refusal(groups_[g], step);
-      if (reason.empty()) {
-        groups_[g].push_back(step);
-        last_ = g;
-        return;
+  static bool groupable(const Step& step) {
+    return step.kind == StepKind::kGenerated && !step.refused && !step.bodies.empty();
+  }
+
+  void place(size_t at) {
+    const int step = static_cast<int>(at);
+    // Groups that the step depends on, latest first, then the group that was extended last.
+    std::set<size_t> needed;
+    for (const int earlier : order_.before(step))
+      if (groupable(program_.steps[static_cast<size_t>(earlier)])) needed.insert(unit_of_[static_cast<size_t>(earlier)]);
+    std::vector<size_t> candidates(needed.begin(), needed.end());
+    std::sort(candidates.begin(), candidates.end(), [&](size_t a, size_t b) { return units_[a].back() > units_[b].back(); });
+    if (last_ && !needed.count(*last_)) candidates.push_back(*last_);
+
+    size_t home = at;
+    for (const size_t candidate : candidates) {
+      std::vector<size_t> schedule;
+      std::string reason = refusal(candidate, home, schedule);
+      if (!reason.empty()) {
+        result_.refusals.push_back({program_.graph, name(units_[candidate].back()), name(step), std::move(reason)});
+        continue;
       }
-      refusals.push_back({program_.graph, name(groups_[g].back()), name(step), std::move(reason)});
+      schedule_ = std::move(schedule);
+      for (const int member : units_[home]) unit_of_[static_cast<size_t>(member)] = candidate;
+      units_[candidate] = united(units_[candidate], units_[home]);
+      units_[home].clear();
+      home = candidate;
     }
-    result_.refusals.insert(result_.refusals.end(), refusals.begin(), refusals.end());
-    groups_.push_back({step});
-    last_ = groups_.size() - 1;
+    last_ = home;
   }
 
   const std::string& name(int step) const { return program_.steps[static_cast<size_t>(step)].name; }
   static bool holds(const Members& members, int step) { return std::binary_search(members.begin(), members.end(), step); }
-
-  // Why `step`, later than every member, cannot join; empty if it can.
-  std::string refusal(const Members& members, int step) const {
-    if (std::string reason = order_refusal(members, step); !reason.empty()) return reason;
-    std::vector<const Body*> bodies;
-    std::vector<int> owner;
-    for (const int member : members) append(member, bodies, owner);
-    append(step, bodies, owner);
-    if (bodies.size() > kMaxBodies) return "more than " + std::to_string(kMaxBodies) + " loop bodies";
-    return plan_refusal(bodies, owner, step);
+  static Members united(const Members& a, const Members& b) {
+    Members all;
+    std::merge(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all));
+    return all;
   }
 
-  // The group runs at the place of its last member, `step`. Whatever stands before that place and outside the group runs
-  // first, so it must not depend on a member; this also forbids every path from a member through it to the step.
-  std::string order_refusal(const Members& members, int step) const {
-    for (int between = members.front() + 1; between < step; ++between) {
-      if (holds(members, between)) continue;
-      for (const int member : members) {
-        if (member >= between || !order_.depends(between, member)) continue;
-        const Step& outside = program_.steps[static_cast<size_t>(between)];
-        if (order_.reaches(between, step)) return "path through " + kind_name(outside) + "step " + outside.name;
-        return kind_name(outside) + "step " + outside.name + " between needs " + order_.cause(between, member);
+  // Why two units cannot be one group; empty if they can, and then `schedule` is the order with the unit `theirs` for both.
+  std::string refusal(size_t theirs, size_t mine, std::vector<size_t>& schedule) const {
+    const Members all = united(units_[theirs], units_[mine]);
+    std::vector<const Body*> bodies;
+    std::vector<bool> is_mine;
+    for (const int member : all)
+      for (const auto& body : program_.steps[static_cast<size_t>(member)].bodies) {
+        bodies.push_back(&body);
+        is_mine.push_back(holds(units_[mine], member));
+      }
+    bool path = false;
+    std::string order = order_refusal(theirs, mine, schedule, path);
+    if (path) return order;
+    if (!in_common(bodies, is_mine)) return "no data in common";
+    if (!order.empty()) return order;
+    if (bodies.size() > kMaxBodies) return "more than " + std::to_string(kMaxBodies) + " loop bodies";
+    return plan_refusal(bodies, is_mine);
+  }
+
+  bool in_common(const std::vector<const Body*>& bodies, const std::vector<bool>& is_mine) const {
+    std::set<std::string> storages[2];
+    for (size_t b = 0; b < bodies.size(); ++b)
+      for (const auto& access : accesses(*bodies[b])) storages[is_mine[b]].insert(storage_of(program_, access.buffer));
+    return std::any_of(storages[0].begin(), storages[0].end(), [&](const auto& name) { return storages[1].count(name) > 0; });
+  }
+
+  std::string order_refusal(size_t theirs, size_t mine, std::vector<size_t>& schedule, bool& path) const {
+    const auto is_member = [&](size_t unit) { return unit == theirs || unit == mine; };
+    const auto first = std::find_if(schedule_.begin(), schedule_.end(), is_member);
+    const auto last = std::find_if(first + 1, schedule_.end(), is_member);
+    std::vector<size_t> before, after;
+    const auto needs_any = [&](size_t unit, const std::vector<size_t>& others) -> std::optional<size_t> {
+      for (const int step : units_[unit])
+        for (const int earlier : order_.before(step))
+          if (std::find(others.begin(), others.end(), unit_of_[static_cast<size_t>(earlier)]) != others.end())
+            return unit_of_[static_cast<size_t>(earlier)];
+      return std::nullopt;
+    };
+    for (auto at = first + 1; at != last; ++at) {
+      if (needs_any(*at, {*first}) || needs_any(*at, after)) {
+        after.push_back(*at);
+      } else {
+        const auto call = std::find_if(after.begin(), after.end(), [&](size_t unit) { return is_call(unit); });
+        if (is_call(*at) && call != after.end())
+          return "library calls of steps " + name(units_[*call].front()) + " and " + name(units_[*at].front()) + " would change places";
+        before.push_back(*at);
       }
     }
+    if (const auto through = needs_any(*last, after)) {
+      path = true;
+      const Step& outside = program_.steps[static_cast<size_t>(units_[*through].front())];
+      return "path through " + kind_name(outside) + "step " + outside.name;
+    }
+    schedule.assign(schedule_.begin(), first);
+    schedule.insert(schedule.end(), before.begin(), before.end());
+    schedule.push_back(theirs);
+    schedule.insert(schedule.end(), after.begin(), after.end());
+    schedule.insert(schedule.end(), last + 1, schedule_.end());
     return "";
+  }
+
+  bool is_call(size_t unit) const {
+    const StepKind kind = program_.steps[static_cast<size_t>(units_[unit].front())].kind;
+    return kind == StepKind::kExtern || kind == StepKind::kTemplate;
   }
 
   static std::string kind_name(const Step& step) {
@@ -118,53 +177,42 @@ class Builder {
     return "";
   }
 
-  void append(int step, std::vector<const Body*>& bodies, std::vector<int>& owner) const {
-    for (const auto& body : program_.steps[static_cast<size_t>(step)].bodies) {
-      bodies.push_back(&body);
-      owner.push_back(step);
-    }
-  }
-
-  std::string plan_refusal(const std::vector<const Body*>& bodies, const std::vector<int>& owner, int step) const {
+  std::string plan_refusal(const std::vector<const Body*>& bodies, const std::vector<bool>& is_mine) const {
     const std::vector<Phase> phases = split_into_phases(program_, bodies);
-    std::vector<size_t> phase_of(bodies.size());
+    std::vector<size_t> phase_of(bodies.size()), place_of(bodies.size());
     for (size_t p = 0; p < phases.size(); ++p)
-      for (const size_t b : phases[p].bodies) phase_of[b] = p;
+      for (size_t at = 0; at < phases[p].bodies.size(); ++at) {
+        phase_of[phases[p].bodies[at]] = p;
+        place_of[phases[p].bodies[at]] = at;
+      }
 
     bool related = false;
-    for (size_t b = 0; b < bodies.size(); ++b) {
-      if (owner[b] != step) continue;
+    for (size_t b = 0; b < bodies.size(); ++b)
       for (size_t a = 0; a < b; ++a) {
-        if (owner[a] == step) continue;
+        if (is_mine[a] == is_mine[b]) continue;
+        const auto& loops = phases[phase_of[a]].loops;
         if (phase_of[a] == phase_of[b]) {
-          related |= shares_memory(*bodies[a], *bodies[b]);
+          related |= conflicts(program_, *bodies[a], *bodies[b]) ||
+                     (loops && shares_reads(program_, *bodies[a], *bodies[b], *loops, place_of[a], place_of[b]));
           continue;
         }
         for (const auto& crossing : crossings(*bodies[a], *bodies[b])) {
           related = true;
           if (crossing.cheap) continue;
           std::string reason;
-          if (align_loops(program_, {bodies[a], bodies[b]}, &reason)) reason = "loops of the group do not align";
+          if (align_loops(program_, {bodies[a], bodies[b]}, &reason)) reason = "loops of the whole group do not align";
           return reason + " (" + crossing.buffer + ", " + bodies[a]->name + " to " + bodies[b]->name + ")";
         }
       }
-    }
-    if (!related) return "no data in common in shared loops";
+    if (!related) return "only inputs in common, read in different loops";
     return "";
-  }
-
-  bool shares_memory(const Body& a, const Body& b) const {
-    for (const auto& x : accesses(a))
-      for (const auto& y : accesses(b))
-        if (storage_of(program_, x.buffer) == storage_of(program_, y.buffer)) return true;
-    return false;
   }
 
   struct Crossing {
     std::string buffer;
     bool cheap;
   };
-  // What one body writes and a later phase touches, or reads and a later phase overwrites (always cheap: a barrier).
+  // What one body writes and another phase touches, or reads and a later phase overwrites (always cheap: a barrier).
   std::vector<Crossing> crossings(const Body& a, const Body& b) const {
     std::vector<Crossing> result;
     for (const auto& x : accesses(a))
@@ -214,8 +262,11 @@ class Builder {
 
   const Program& program_;
   const StepOrder order_;
-  std::vector<Members> groups_;
-  std::optional<size_t> last_;
+  // A unit is a step or, where steps were merged, a group under the index of one of them; the others are empty.
+  std::vector<Members> units_;
+  std::vector<size_t> unit_of_;   // of each step
+  std::vector<size_t> schedule_;  // units in an order in which they may run
+  std::optional<size_t> last_;    // the unit that was extended last
   Decomposition result_;
 };
 

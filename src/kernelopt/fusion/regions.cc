@@ -150,19 +150,27 @@ void add_extents(const LoopView& view, const Body& body, const std::string& suff
   for (const auto& [symbol, size] : symbol_extents(body)) extents[symbol] = size;
 }
 
+// The variables of two bodies under shared loops, the inner ones of the first suffixed by #l and of the second by #r.
+struct PairView {
+  PairView(const Body& first, const Body& second, const AlignedLoops& aligned, size_t at_first, size_t at_second) {
+    for (const auto& var : aligned.outer) {
+      extents[var.name] = var.extent;
+      outer.insert(var.name);
+    }
+    add_extents(aligned.views[at_first], first, "#l", extents);
+    add_extents(aligned.views[at_second], second, "#r", extents);
+    for (const auto& var : aligned.views[at_first].inner) inner_left.insert(var.name + "#l");
+    for (const auto& var : aligned.views[at_second].inner) inner_right.insert(var.name + "#r");
+  }
+  std::map<std::string, int64_t> extents;
+  std::set<std::string> outer, inner_left, inner_right;
+};
+
 // Whether bodies `first` and `second` can share the outer loops: "" or the reason why not.
 std::string conflict(const Program& program, const std::vector<const Body*>& bodies, const AlignedLoops& aligned, size_t first,
                      size_t second) {
   const auto left = accesses(*bodies[first]), right = accesses(*bodies[second]);
-  std::map<std::string, int64_t> extents;
-  for (const auto& var : aligned.outer) extents[var.name] = var.extent;
-  add_extents(aligned.views[first], *bodies[first], "#l", extents);
-  add_extents(aligned.views[second], *bodies[second], "#r", extents);
-  std::set<std::string> outer, inner_left, inner_right;
-  for (const auto& var : aligned.outer) outer.insert(var.name);
-  for (const auto& var : aligned.views[first].inner) inner_left.insert(var.name + "#l");
-  for (const auto& var : aligned.views[second].inner) inner_right.insert(var.name + "#r");
-
+  const PairView pair(*bodies[first], *bodies[second], aligned, first, second);
   for (const auto& a : left)
     for (const auto& b : right) {
       if (!a.store && !b.store) continue;
@@ -179,7 +187,7 @@ std::string conflict(const Program& program, const std::vector<const Body*>& bod
       if (owner.indirect) return "indirect store into " + owner.buffer;
       const Expr store = viewed_index(owner, aligned.views[left_owns ? first : second], left_owns ? "#l" : "#r");
       const Expr other = viewed_index(left_owns ? b : a, aligned.views[left_owns ? second : first], left_owns ? "#r" : "#l");
-      if (!region_covers(store, other, outer, left_owns ? inner_left : inner_right, extents))
+      if (!region_covers(store, other, pair.outer, left_owns ? pair.inner_left : pair.inner_right, pair.extents))
         return "regions of " + a.buffer + " do not align";
     }
   return "";
@@ -278,20 +286,72 @@ std::optional<LocalRegion> local_region(const Body& body, const AlignedLoops& al
   return LocalRegion{*base + range->low, range->high - range->low + 1};
 }
 
+bool shares_reads(const Program& program, const Body& first, const Body& second, const AlignedLoops& aligned, size_t at_first,
+                  size_t at_second) {
+  const PairView pair(first, second, aligned, at_first, at_second);
+  for (const auto& a : accesses(first))
+    for (const auto& b : accesses(second)) {
+      if (a.store || b.store || a.indirect || b.indirect || a.buffer != b.buffer) continue;
+      if (program.buffer(a.buffer).elements() <= 1) continue;
+      const Expr left = viewed_index(a, aligned.views[at_first], "#l"), right = viewed_index(b, aligned.views[at_second], "#r");
+      if (same_region(left, right, pair.outer, pair.inner_left, pair.inner_right, pair.extents) ||
+          region_covers(left, right, pair.outer, pair.inner_left, pair.extents) ||
+          region_covers(right, left, pair.outer, pair.inner_right, pair.extents))
+        return true;
+    }
+  return false;
+}
+
+bool conflicts(const Program& program, const Body& first, const Body& second) {
+  for (const auto& a : accesses(first))
+    for (const auto& b : accesses(second)) {
+      if (!a.store && !b.store) continue;
+      if (storage_of(program, a.buffer) != storage_of(program, b.buffer)) continue;
+      if (a.buffer != b.buffer && disjoint_views(program.buffer(a.buffer), program.buffer(b.buffer))) continue;
+      return true;
+    }
+  return false;
+}
+
+namespace {
+
+int64_t iterations(const std::optional<AlignedLoops>& loops) {
+  int64_t count = 1;
+  if (loops)
+    for (const auto& var : loops->outer) count *= var.extent;
+  return count;
+}
+
+// Whether body `b` may join `phase`; then the phase is changed.
+bool join_phase(const Program& program, const std::vector<const Body*>& bodies, size_t b, Phase& phase) {
+  if (!phase.loops) return false;
+  std::vector<const Body*> together;
+  for (const size_t member : phase.bodies) together.push_back(bodies[member]);
+  together.push_back(bodies[b]);
+  auto loops = align_loops(program, together);
+  if (!loops) return false;
+  const size_t last = together.size() - 1;
+  bool related = false;
+  for (size_t at = 0; at < last && !related; ++at)
+    related = conflicts(program, *together[at], *bodies[b]) || shares_reads(program, *together[at], *bodies[b], *loops, at, last);
+  if (!related && (iterations(loops) < iterations(phase.loops) || iterations(loops) < bodies[b]->iter_elements())) return false;
+  phase.bodies.push_back(b);
+  phase.loops = std::move(loops);
+  return true;
+}
+
+}  // namespace
+
 std::vector<Phase> split_into_phases(const Program& program, const std::vector<const Body*>& bodies) {
   std::vector<Phase> phases;
   for (size_t b = 0; b < bodies.size(); ++b) {
-    if (!phases.empty() && phases.back().loops) {
-      std::vector<const Body*> together;
-      for (const size_t member : phases.back().bodies) together.push_back(bodies[member]);
-      together.push_back(bodies[b]);
-      if (auto loops = align_loops(program, together)) {
-        phases.back().bodies.push_back(b);
-        phases.back().loops = std::move(loops);
-        continue;
-      }
-    }
-    phases.push_back({{b}, align_loops(program, {bodies[b]})});
+    size_t earliest = 0;
+    for (size_t p = 0; p < phases.size(); ++p)
+      for (const size_t member : phases[p].bodies)
+        if (conflicts(program, *bodies[member], *bodies[b])) earliest = p;
+    bool joined = false;
+    for (size_t p = earliest; p < phases.size() && !joined; ++p) joined = join_phase(program, bodies, b, phases[p]);
+    if (!joined) phases.push_back({{b}, align_loops(program, {bodies[b]})});
   }
   return phases;
 }

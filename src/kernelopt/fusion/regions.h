@@ -49,9 +49,19 @@ struct LocalRegion {
 };
 std::optional<LocalRegion> local_region(const Body& body, const AlignedLoops& aligned, size_t at, const std::string& buffer);
 
-// Bodies cut into phases, in order: the bodies of a phase share outer loops, and a phase starts when every earlier one has
-// finished. Greedy: a body opens a phase when it cannot share loops with all of the current one. A body that can share
-// none even alone (a reduction to one number) is a phase without `loops`.
+// Whether two bodies under shared loops read the same part of some buffer in each outer iteration (one reads all that the
+// other does), so that running them side by side reads memory once. A buffer that every iteration reads whole, as a vector
+// of weights, does not count.
+bool shares_reads(const Program& program, const Body& first, const Body& second, const AlignedLoops& aligned, size_t at_first,
+                  size_t at_second);
+
+// Whether `second` must run after `first`: they touch common memory and one of them stores.
+bool conflicts(const Program& program, const Body& first, const Body& second);
+
+// Bodies cut into phases: the bodies of a phase share outer loops, and a phase starts when every earlier one has finished.
+// A body joins the phase of the last body that it must follow, or a later one, if the loops align; where it has no data
+// in common with the phase it joins only when that costs no shared loop. Else it opens a phase. A body that has no loops
+// to share (a reduction to one number) is a phase without `loops`.
 struct Phase {
   std::vector<size_t> bodies;         // indices into the list given
   std::optional<AlignedLoops> loops;  // views in the order of `bodies`
