@@ -1,0 +1,231 @@
+#include "kernelopt/gates/gates.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "kernelopt/gates/accuracy.h"
+#include "kernelopt/gates/static_scan.h"
+#include "kernelopt/gates/tolerances.h"
+
+namespace kernelopt {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kStatic = 1, kFunctional = 2, kModel = 3, kPerformance = 4;
+constexpr const char* kOrdinary = "ordinary";
+
+template <typename Pass>
+Decision<Pass> as_decision(std::variant<Rejected, Faulted> failure) {
+  return std::visit([](auto&& outcome) { return Decision<Pass>(std::move(outcome)); }, std::move(failure));
+}
+
+json rho_json(const std::optional<double>& rho) {
+  if (!rho) return nullptr;
+  if (std::isnan(*rho)) return "nan";
+  if (std::isinf(*rho)) return "inf";
+  return *rho;
+}
+
+// The larger, with NaN as the largest.
+void take_worst(std::optional<double>& worst, const std::optional<double>& rho) {
+  if (!rho || (worst && std::isnan(*worst))) return;
+  if (!worst || std::isnan(*rho) || *rho > *worst) worst = rho;
+}
+
+std::optional<RejectReason> misbehaviour(const GroupRun& run) {
+  if (!run.guards_intact) return RejectReason::kOutOfBounds;
+  if (!run.inputs_unchanged) return RejectReason::kInputsChanged;
+  if (run.unwritten > 0) return RejectReason::kUnwritten;
+  if (!run.deterministic) return RejectReason::kNotDeterministic;
+  return std::nullopt;
+}
+
+// Every argument of every launch is a parameter's worth, and every scratch buffer has a size.
+std::optional<std::string> launch_list_fault(const CandidateParts& parts) {
+  if (parts.kernels.empty() || parts.launches.empty()) return "no kernel or no launch";
+  std::set<std::string> scratch;
+  for (const Scratch& buffer : parts.scratch) {
+    if (buffer.elements <= 0) return "scratch " + buffer.name + " holds nothing";
+    if (!scratch.insert(buffer.name).second) return "scratch " + buffer.name + " is declared twice";
+  }
+  for (const Launch& launch : parts.launches) {
+    const auto kernel = std::find_if(parts.kernels.begin(), parts.kernels.end(),
+                                     [&](const KernelSource& one) { return one.name == launch.kernel; });
+    if (kernel == parts.kernels.end()) return "no kernel named " + launch.kernel;
+    if (kernel->params.size() != launch.args.size()) return "kernel " + launch.kernel + " takes another number of arguments";
+    for (size_t i = 0; i < launch.args.size(); ++i)
+      if ((kernel->params[i].role == ParamRole::kScratch) != (scratch.count(launch.args[i]) > 0))
+        return "argument " + launch.args[i] + " of " + launch.kernel + " has another role than its parameter";
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Rejected> Gate1::scan(const Subject& subject) {
+  KO_CHECK(subject.candidate != nullptr, "gate 1 without a candidate");
+  const CandidateParts& parts = subject.candidate->parts();
+  const auto rejected = [](RejectReason reason, json data) { return Rejected{kStatic, reason, std::move(data)}; };
+  // Triton source is checked through Python's own syntax tree, which this machine-independent scan is not.
+  if (parts.language != "cpp") return rejected(RejectReason::kUnknownLanguage, {{"language", parts.language}});
+  for (const std::string& format : parts.formats)
+    if (!format_admitted(subject.precision, format))
+      return rejected(RejectReason::kFormat, {{"format", format}, {"precision", precision_name(subject.precision)}});
+  if (const auto fault = launch_list_fault(parts)) return rejected(RejectReason::kLaunchList, {{"fault", *fault}});
+  for (const KernelSource& kernel : parts.kernels)
+    if (const auto finding = scan_cpp_kernel(kernel))
+      return rejected(finding->entry_point ? RejectReason::kEntryPoint : RejectReason::kForbiddenSource,
+                      {{"kernel", kernel.name}, {"line", finding->line}, {"token", finding->token}, {"why", finding->why}});
+  return std::nullopt;
+}
+
+Decision<Gate1Pass> Gate1::decide(const Subject& subject, const Observed<CompileReport>& report) {
+  if (auto rejected = scan(subject)) return std::move(*rejected);
+  if (!report.result.ok()) {
+    auto failure = judge_failure(kStatic, report.result.error(), report.attempts);
+    if (auto* rejected = std::get_if<Rejected>(&failure); rejected && rejected->reason == RejectReason::kRunError)
+      rejected->reason = RejectReason::kCompileError;
+    return as_decision<Gate1Pass>(std::move(failure));
+  }
+  bool has_entry = false;
+  for (const std::string& symbol : report.result->symbols) {
+    if (symbol != kEntryPoint) return Rejected{kStatic, RejectReason::kExtraSymbol, {{"symbol", symbol}}};
+    has_entry = true;
+  }
+  if (!has_entry) return Rejected{kStatic, RejectReason::kEntryPoint, {{"missing", kEntryPoint}}};
+  json evidence = {{"compile_seconds", report.result->seconds.count()},
+                   {"symbols", report.result->symbols},
+                   {"formats", subject.candidate->parts().formats}};
+  return Gate1Pass(subject, std::move(evidence));
+}
+
+Decision<Gate2Pass> Gate2::decide(Gate1Pass&& pass, const GroupObservation& observation) {
+  KO_CHECK(observation.candidate == pass.digest(), "gate 2 was handed another candidate's observation");
+  const Subject& subject = pass.subject();
+  const AccuracyRule rule = group_rule(subject.precision, subject.change);
+  std::set<uint64_t> fresh;
+  bool adversarial = false;
+  std::optional<double> rho;
+  json runs = json::array();
+  // A rejection by one run outweighs a fault of another.
+  std::optional<Decision<Gate2Pass>> fault;
+  for (const Observed<GroupRun>& observed : observation.runs) {
+    if (!observed.result.ok()) {
+      auto failure = judge_failure(kFunctional, observed.result.error(), observed.attempts);
+      if (std::holds_alternative<Rejected>(failure)) return as_decision<Gate2Pass>(std::move(failure));
+      if (!fault) fault.emplace(as_decision<Gate2Pass>(std::move(failure)));
+      continue;
+    }
+    const GroupRun& run = *observed.result;
+    const ComparisonVerdict verdict = judge_comparison(run.comparison, rule);
+    take_worst(rho, verdict.rho);
+    json shown = {{"seed", run.seed}, {"case", run.input_case}, {"rho", rho_json(verdict.rho)}};
+    shown.update(verdict.evidence);
+    if (const auto reason = misbehaviour(run); reason || verdict.failure) {
+      shown["unwritten"] = run.unwritten;
+      return Rejected{kFunctional, reason ? *reason : *verdict.failure, std::move(shown)};
+    }
+    runs.push_back(std::move(shown));
+    if (run.runs < tolerance::kMinRuns) continue;
+    const bool used = std::count(observation.used_seeds.begin(), observation.used_seeds.end(), run.seed) > 0;
+    if (run.input_case == kOrdinary && !used) fresh.insert(run.seed);
+    if (run.input_case != kOrdinary) adversarial = true;
+  }
+  if (fault) return std::move(*fault);
+  if (fresh.size() < static_cast<size_t>(tolerance::kMinSeeds))
+    return Faulted{kFunctional, "too few fresh seeds, each run twice", {{"fresh", fresh.size()}}};
+  if (subject.change == Change::kChallenge && !adversarial)
+    return Faulted{kFunctional, "a challenge needs adversarial inputs as well", {}};
+  json evidence = {{"seeds", std::vector<uint64_t>(fresh.begin(), fresh.end())}, {"rho", rho_json(rho)}, {"runs", runs}};
+  return Gate2Pass(std::move(pass), std::move(evidence));
+}
+
+Decision<Gate3Set> Gate3::decide(StitchedSet&& set, const BaselineSound& baseline, const ModelObservation& observation) {
+  KO_CHECK(observation.set == set.digest(), "gate 3 was handed another set's observation");
+  KO_CHECK(baseline.fingerprint() == set.fingerprint(), "gate 3 was handed another device's baseline audit");
+  // The strictest member's rule holds for the model.
+  Change change = Change::kRewrite;
+  std::set<std::string> groups;
+  for (const Gate2Pass& member : set.members()) {
+    if (member.subject().change == Change::kChallenge) change = Change::kChallenge;
+    groups.insert(member.group());
+    if (baseline.excludes(member.group()))
+      return Rejected{kModel, RejectReason::kNotStitched, {{"excluded", member.group()}}};
+  }
+  const Precision precision = set.members()[0].subject().precision;
+
+  if (!observation.stitched.result.ok())
+    return as_decision<Gate3Set>(judge_failure(kModel, observation.stitched.result.error(), observation.stitched.attempts));
+  std::set<std::string> replaced;
+  for (const ReplacedGroup& group : *observation.stitched.result) replaced.insert(group.digest);
+  if (replaced != groups)
+    return Rejected{kModel, RejectReason::kNotStitched, {{"wanted", groups}, {"replaced", replaced}}};
+
+  const AccuracyRule rule = model_rule(precision, change);
+  std::set<uint64_t> seeds;
+  std::optional<double> rho;
+  json runs = json::array();
+  std::optional<RejectReason> failure;
+  std::optional<Decision<Gate3Set>> unfinished;
+  for (const Observed<ModelRun>& observed : observation.runs) {
+    if (!observed.result.ok()) {
+      auto judged = judge_failure(kModel, observed.result.error(), observed.attempts);
+      if (!unfinished || std::holds_alternative<Rejected>(judged))
+        unfinished.emplace(as_decision<Gate3Set>(std::move(judged)));
+      continue;
+    }
+    const ModelRun& run = *observed.result;
+    const ComparisonVerdict verdict = judge_comparison(run.comparison, rule);
+    take_worst(rho, verdict.rho);
+    json shown = {{"seed", run.seed}, {"calls", run.calls}, {"rho", rho_json(verdict.rho)}};
+    shown.update(verdict.evidence);
+    if (verdict.failure && !failure) failure = verdict.failure;
+    runs.push_back(std::move(shown));
+    seeds.insert(run.seed);
+  }
+  json evidence = {{"set", set.digest()}, {"rho", rho_json(rho)}, {"bound", rho_bound(precision, change)}, {"runs", runs}};
+  // Wrong numbers are the candidates' fault whatever else went wrong.
+  if (failure) return Rejected{kModel, *failure, std::move(evidence)};
+  if (unfinished) return std::move(*unfinished);
+  if (seeds.size() < static_cast<size_t>(tolerance::kMinSeeds))
+    return Faulted{kModel, "too few seeds", {{"seeds", seeds.size()}}};
+
+  std::string digest = set.digest();
+  std::vector<Gate3Pass> passes;
+  for (Gate2Pass& member : std::move(set).into_members())
+    passes.push_back(Gate3Pass(std::move(member), digest, evidence));
+  return Gate3Set(std::move(passes), std::move(digest));
+}
+
+Decision<Gate4Set> Gate4::decide(Gate3Set&& set, const RaceObservation& observation) {
+  KO_CHECK(observation.set == set.digest(), "gate 4 was handed another set's observation");
+  KO_CHECK(observation.warmup >= tolerance::kWarmup && observation.repetition >= tolerance::kRepetition,
+           "gate 4 was handed a race with another warm-up or repetition");
+  if (!observation.samples.result.ok())
+    return as_decision<Gate4Set>(
+        judge_failure(kPerformance, observation.samples.result.error(), observation.samples.attempts));
+  const PairedSamples& samples = *observation.samples.result;
+  if (samples.pairs() < static_cast<size_t>(tolerance::kMinPairs))
+    return Faulted{kPerformance, "too few pairs of time samples", {{"pairs", samples.pairs()}}};
+
+  const RatioEstimate race = estimate_ratio(samples, {.seed = observation.bootstrap_seed});
+  json evidence = {{"set", set.digest()},
+                   {"baseline_mode", observation.baseline_mode},
+                   {"race", ratio_to_json(race)},
+                   {"margin", tolerance::kMargin},
+                   {"warmup_seconds", observation.warmup.count()},
+                   {"repetition_seconds", observation.repetition.count()},
+                   {"bootstrap_seed", observation.bootstrap_seed}};
+  if (observation.aa)
+    evidence["aa"] = {{"race", ratio_to_json(observation.aa->estimate)}, {"clean", observation.aa->clean}};
+  if (!(race.ratio <= tolerance::kMargin)) return Rejected{kPerformance, RejectReason::kTooSlow, std::move(evidence)};
+
+  std::string digest = set.digest();
+  std::vector<Gate4Pass> passes;
+  for (Gate3Pass& member : std::move(set).into_members()) passes.push_back(Gate4Pass(std::move(member), race, evidence));
+  return Gate4Set(std::move(passes), std::move(digest));
+}
+
+}  // namespace kernelopt

@@ -1,0 +1,39 @@
+#include "kernelopt/gates/policy.h"
+
+#include "kernelopt/gates/tolerances.h"
+
+namespace kernelopt {
+
+const char* precision_name(Precision precision) {
+  switch (precision) {
+    case Precision::kStrict: return "strict";
+    case Precision::kAccurate: return "accurate";
+    case Precision::kPaper: return "paper";
+  }
+  return "unknown";
+}
+
+std::optional<Precision> parse_precision(std::string_view text) {
+  for (Precision precision : {Precision::kStrict, Precision::kAccurate, Precision::kPaper})
+    if (text == precision_name(precision)) return precision;
+  return std::nullopt;
+}
+
+double rho_bound(Precision precision, Change change) {
+  if (precision == Precision::kPaper) return tolerance::kRhoPaper;
+  return change == Change::kChallenge ? tolerance::kRhoChallenge : tolerance::kRhoRewrite;
+}
+
+bool rho_required(Precision precision, Change change) {
+  return change == Change::kChallenge && precision != Precision::kPaper;
+}
+
+bool format_admitted(Precision precision, std::string_view format) {
+  // Sums of several narrow parts. Three bfloat16 parts hold float32's 24 bits over its whole range; the others hold fewer
+  // bits, and rho decides.
+  if (format == "bf16x6") return true;
+  if (format == "bf16x3" || format == "tf32x3") return precision != Precision::kStrict;
+  return false;
+}
+
+}  // namespace kernelopt
