@@ -147,7 +147,8 @@ def _compare_exact(leaf, got, eager):
         count = int(unequal.sum())
         different += count
         if count:
-            gap = (a[unequal].to(torch.float64) - e[unequal].to(torch.float64)).abs()
+            # In int64, since float64 does not tell neighbours above 2^53 apart.
+            gap = (a[unequal].to(torch.int64) - e[unequal].to(torch.int64)).to(torch.float64).abs()
             leaf["max_abs"] = max(leaf["max_abs"], float(gap.amax()))
             ratio = gap / e[unequal].to(torch.float64).abs().clamp(min=1.0)
             leaf["max_rel"] = max(leaf["max_rel"], float(ratio.amax()))

@@ -6,6 +6,7 @@ on the same arguments and keeps the last call's outputs, the arguments and the m
 
 import collections
 import contextlib
+import math
 import random
 
 import torch
@@ -122,7 +123,8 @@ def _difference(a, b, ideal=None):
         largest = max(largest, leaf["max_abs"])
         floating = isinstance(x, torch.Tensor) and x.dtype.is_floating_point
         unit = torch.finfo(x.dtype).eps if floating else 0.0
-        bound = 4 * max(leaf["ref_error"], unit * leaf["rms"])
+        # A model that is no function of its inputs has an error against its float64 run that says nothing: hence a cap.
+        bound = min(4 * max(leaf["ref_error"], unit * leaf["rms"]), math.sqrt(unit) * leaf["rms"])
         close = close and floating and leaf["shape_equal"] and leaf["nonfinite_equal"] and leaf["max_abs"] <= bound
     return equal, close, largest, path
 
