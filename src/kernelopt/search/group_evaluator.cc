@@ -50,6 +50,14 @@ Result<PairedSamples> paired(const RawPairs& raw) {
 
 }  // namespace
 
+Result<Gate2Pass> Qualified::pass() const {
+  auto gate1 = Gate1::decide(subject, compiled);
+  if (!gate1.passed()) return Error(ErrorCode::kInternal, "gate 1 decided otherwise the second time");
+  auto gate2 = Gate2::decide(std::move(gate1).take(), functional);
+  if (!gate2.passed()) return Error(ErrorCode::kInternal, "gate 2 decided otherwise the second time");
+  return std::move(gate2).take();
+}
+
 GroupEvaluator::GroupEvaluator(Worker& worker, Judge& judge, GroupContext context, OnGate on_gate)
     : worker_(worker), judge_(judge), context_(std::move(context)), on_gate_(std::move(on_gate)) {}
 
@@ -102,8 +110,8 @@ Result<std::vector<Observed<CompileReport>>> GroupEvaluator::compile(const std::
   return reports;
 }
 
-Result<std::optional<Gate2Pass>> GroupEvaluator::functional(const Candidate& candidate, Gate1Pass pass,
-                                                            Evaluation& evaluation) {
+Result<bool> GroupEvaluator::functional(const Candidate& candidate, Gate1Pass pass, const Subject& subject,
+                                        const Observed<CompileReport>& compiled, Evaluation& evaluation) {
   Stopwatch watch(seconds_["gate 2"]);
   GroupObservation observation;
   observation.candidate = candidate.digest();
@@ -136,8 +144,9 @@ Result<std::optional<Gate2Pass>> GroupEvaluator::functional(const Candidate& can
     if (wrong) break;
   }
   auto decision = Gate2::decide(std::move(pass), observation);
-  if (!note(candidate, 2, decision, evaluation)) return std::optional<Gate2Pass>();
-  return std::optional<Gate2Pass>(std::move(decision).take());
+  if (!note(candidate, 2, decision, evaluation)) return false;
+  qualified_.insert_or_assign(candidate.digest(), Qualified{subject, compiled, std::move(observation)});
+  return true;
 }
 
 Result<RatioEstimate> GroupEvaluator::race(const json& candidate) {
@@ -183,8 +192,8 @@ Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candi
     const size_t i = places[n];
     auto gate1 = Gate1::decide(subjects[i], reports[n]);
     if (!note(candidates[i], 1, gate1, evaluations[i])) continue;
-    KO_TRY(auto pass, functional(candidates[i], std::move(gate1).take(), evaluations[i]));
-    if (!pass) continue;
+    KO_TRY(const bool passed, functional(candidates[i], std::move(gate1).take(), subjects[i], reports[n], evaluations[i]));
+    if (!passed) continue;
     auto estimate = race(candidates[i].to_json());
     if (!estimate.ok()) {
       if (is_interrupt(estimate.error())) return estimate.error();
@@ -192,12 +201,12 @@ Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candi
       const bool candidate = is_transient(estimate.error()) || estimate.error().code() == ErrorCode::kCandidate;
       evaluations[i] = {candidate ? AttemptState::kRejected : AttemptState::kError,
                         "timing: " + estimate.error().to_string(), std::nullopt};
+      qualified_.erase(candidates[i].digest());
       continue;
     }
     evaluations[i] = {AttemptState::kPassed, "",
                       Measured{estimate->ratio, estimate->interval.low, estimate->interval.high,
                                estimate->baseline.count(), estimate->candidate.count()}};
-    passes_.insert_or_assign(candidates[i].digest(), std::move(*pass));
   }
   return evaluations;
 }
@@ -209,10 +218,8 @@ Result<Evaluation> GroupEvaluator::requalify(const Candidate& candidate) {
   KO_TRY(auto reports, compile({&candidate}));
   auto gate1 = Gate1::decide(subject, reports[0]);
   if (!note(candidate, 1, gate1, evaluation)) return evaluation;
-  KO_TRY(auto pass, functional(candidate, std::move(gate1).take(), evaluation));
-  if (!pass) return evaluation;
-  passes_.insert_or_assign(candidate.digest(), std::move(*pass));
-  evaluation = {AttemptState::kPassed, "", std::nullopt};
+  KO_TRY(const bool passed, functional(candidate, std::move(gate1).take(), subject, reports[0], evaluation));
+  if (passed) evaluation = {AttemptState::kPassed, "", std::nullopt};
   return evaluation;
 }
 

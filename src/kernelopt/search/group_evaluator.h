@@ -21,6 +21,15 @@ struct GateRecord {
   nlohmann::json evidence;
 };
 
+// What gates 1 and 2 were shown about one candidate. The gates are pure, so a pass can be minted from it as often as one is
+// needed: passes are handed on and not copied.
+struct Qualified {
+  Subject subject;
+  Observed<CompileReport> compiled;
+  GroupObservation functional;
+  Result<Gate2Pass> pass() const;
+};
+
 struct GroupContext {
   GroupRef group;
   nlohmann::json baseline;   // the compiler's kernels, a candidate document
@@ -39,12 +48,11 @@ class GroupEvaluator final : public Evaluator {
 
   Result<std::vector<Evaluation>> evaluate(const std::vector<Candidate>& candidates) override;
 
-  // Gates 1 and 2 alone, for a candidate whose race is known from the journal. Gates have no memory: a pass is minted again
-  // or not at all.
+  // Gates 1 and 2 alone, for a candidate whose race is known from the journal: passes cannot be read back from anywhere.
   Result<Evaluation> requalify(const Candidate& candidate);
 
-  // The passes of candidates that came through, by digest; empties the evaluator.
-  std::map<std::string, Gate2Pass> take_passes() { return std::move(passes_); }
+  // Candidates that came through gates 1 and 2, by digest.
+  const std::map<std::string, Qualified>& qualified() const { return qualified_; }
 
   // Seconds by activity: "compile", "gate 2", "race".
   const std::map<std::string, double>& seconds() const { return seconds_; }
@@ -55,7 +63,9 @@ class GroupEvaluator final : public Evaluator {
  private:
   Status prepare();
   Result<std::vector<Observed<CompileReport>>> compile(const std::vector<const Candidate*>& candidates);
-  Result<std::optional<Gate2Pass>> functional(const Candidate& candidate, Gate1Pass pass, Evaluation& evaluation);
+  // Whether it passed.
+  Result<bool> functional(const Candidate& candidate, Gate1Pass pass, const Subject& subject,
+                          const Observed<CompileReport>& compiled, Evaluation& evaluation);
   Result<RatioEstimate> race(const nlohmann::json& candidate);
   template <typename Pass>
   bool note(const Candidate& candidate, int gate, const Decision<Pass>& decision, Evaluation& evaluation);
@@ -65,7 +75,7 @@ class GroupEvaluator final : public Evaluator {
   GroupContext context_;
   OnGate on_gate_;
   std::map<uint64_t, nlohmann::json> inputs_;  // by seed
-  std::map<std::string, Gate2Pass> passes_;
+  std::map<std::string, Qualified> qualified_;
   std::map<std::string, double> seconds_;
 };
 

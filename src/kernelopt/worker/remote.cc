@@ -147,6 +147,12 @@ Result<Capture> RemoteWorker::capture(const std::string& mode, const std::string
     Capture capture;
     capture.programs = j.at("programs").get<std::vector<std::string>>();
     for (const auto& reason : j.value("graph_breaks", json::array())) capture.graph_breaks.push_back(error_text(reason));
+    for (const auto& graph : j.value("refused", json::array())) {
+      const auto reason = graph.is_object() ? graph.value("reason", json("?")) : graph;
+      capture.refused.push_back(graph.is_object() && graph.contains("graph")
+                                    ? fmt::format("graph {}: {}", graph["graph"].dump(), error_text(reason))
+                                    : error_text(reason));
+    }
     capture.compile_seconds = optional_value<double>(j, "compile_seconds", 0);
     return capture;
   });

@@ -29,6 +29,7 @@ struct LoadedModel {
 struct Capture {
   std::vector<std::string> programs;  // files, in graph order
   std::vector<std::string> graph_breaks;
+  std::vector<std::string> refused;   // graphs that stay the compiler's as a whole, with why
   double compile_seconds = 0;
 };
 
