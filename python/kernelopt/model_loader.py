@@ -352,4 +352,5 @@ def _load_file(path):
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise ProtocolError("user", f"{path} is not a file that torch.load reads with weights_only: {one_line(error)[:200]}") from error
+        message = f"{path} is not a file that torch.load reads with weights_only: {one_line(error)[:200]}"
+        raise ProtocolError("user", message) from error

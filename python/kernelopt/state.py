@@ -112,10 +112,10 @@ def same_bits(a, b):
 
 class ModelState:
     """Puts a model back to the state it had when this was made: buffers by value and in place, plain Python attributes
-    (numbers, strings, containers of those) by copy; parameters only where `parameters` is true, for models that write
-    them in `forward`."""
+    (numbers, strings, containers of those) by copy, and attributes that came since go; parameters only where `parameters` is
+    true, for models that write them in `forward`."""
 
-    _SKIPPED = ("_parameters", "_buffers", "_modules", "training")
+    _SKIPPED = ("_parameters", "_buffers", "_modules", "training", "forward", "_compiled_call_impl")
 
     def __init__(self, model, parameters=False):
         self._model, self._parameters = model, parameters
@@ -130,6 +130,15 @@ class ModelState:
             for name, value in vars(module).items()
             if name not in self._SKIPPED and not name.endswith("_hooks") and _is_plain(value)
         ]
+        self._names = [(module, set(vars(module))) for module in model.modules()]
+
+    def _new_attributes(self):
+        return [
+            (module, name)
+            for module, known in self._names
+            for name in vars(module)
+            if name not in known and name not in self._SKIPPED
+        ]
 
     def changed(self):
         """Whether anything differs from that state."""
@@ -137,6 +146,8 @@ class ModelState:
             now = store.get(name)
             if now is not tensor or (now is not None and not same_bits(now, value)):
                 return True
+        if self._new_attributes():
+            return True
         return any(name not in vars(module) or vars(module)[name] != value for module, name, value in self._plain)
 
     def restore(self):
@@ -146,6 +157,8 @@ class ModelState:
                 if tensor is not None:
                     tensor.copy_(value)
                 store[name] = tensor
+        for module, name in self._new_attributes():
+            delattr(module, name)
         for module, name, value in self._plain:
             if name not in vars(module) or vars(module)[name] != value:
                 setattr(module, name, copy.deepcopy(value))
@@ -160,6 +173,7 @@ class ModelState:
         twins = dict(zip(self._model.modules(), pristine.modules(), strict=True))
         self._plain = [(module, name, copy.deepcopy(vars(twins[module])[name])) for module, name, _ in self._plain
                        if name in vars(twins[module])]
+        self._names = [(module, set(vars(twins[module]))) for module, _ in self._names]
         self.restore()
 
 
