@@ -376,7 +376,7 @@ const std::string& storage_of(const Program& program, const std::string& buffer)
   for (size_t hops = 0; hops <= program.buffers.size(); ++hops) {
     const Buffer& at = program.buffer(*name);
     const std::string* next = at.mutates ? &*at.mutates : at.base ? &*at.base : nullptr;
-    if (!next || *next == at.name) return at.name;
+    if (!next) return at.name;
     name = next;
   }
   check_failed(__FILE__, __LINE__, "storage_of", "a cycle of bases at " + buffer);

@@ -1,4 +1,5 @@
 // print(Body): one op a line, nested blocks indented. For people, reports and goldens; nothing parses it.
+#include <charconv>
 #include <sstream>
 
 #include "kernelopt/ir/program.h"
@@ -9,10 +10,9 @@ namespace {
 std::string scalar_text(const Scalar& value) {
   if (const bool* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   if (const int64_t* number = std::get_if<int64_t>(&value)) return std::to_string(*number);
-  std::ostringstream out;
-  out.precision(17);
-  out << std::get<double>(value);
-  return out.str();
+  char text[32];  // the shortest text that reads back as the same number
+  const auto end = std::to_chars(text, text + sizeof text, std::get<double>(value));
+  return std::string(text, end.ptr);
 }
 
 std::string values(const std::vector<ValueId>& ids) {

@@ -203,6 +203,13 @@ Status verify(const Program& program) {
     if (buffer.base) KO_RETURN_IF_ERROR(known(program, *buffer.base, "base of " + name));
     if (buffer.mutates) KO_RETURN_IF_ERROR(known(program, *buffer.mutates, "mutation target of " + name));
   }
+  for (const auto& [name, buffer] : program.buffers) {
+    const Buffer* at = &buffer;
+    for (size_t hops = 0; at->base || at->mutates; ++hops) {
+      if (hops > program.buffers.size()) return wrong("buffer " + name + ": its bases form a cycle");
+      at = &program.buffers.at(at->mutates ? *at->mutates : *at->base);
+    }
+  }
   for (const auto& name : program.inputs) KO_RETURN_IF_ERROR(known(program, name, "inputs"));
   for (const auto& name : program.outputs) KO_RETURN_IF_ERROR(known(program, name, "outputs"));
   std::set<std::string> seen;
