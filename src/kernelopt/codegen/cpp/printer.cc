@@ -1,0 +1,221 @@
+// print_cpp: a lowered kernel as one C++ source with one function and one parallel region.
+#include "kernelopt/codegen/printer.h"
+
+#include <algorithm>
+
+#include "kernelopt/base/check.h"
+#include "kernelopt/codegen/cpp/nest_printer.h"
+#include "kernelopt/plan/plan_space.h"
+
+namespace kernelopt {
+namespace {
+
+using namespace cpp;
+
+constexpr int64_t kStackBytes = 192 << 10;  // local arrays beyond this live in scratch memory
+
+// Parameters of the group's buffers carry the canonical names b0, b1, …
+std::map<std::string, std::string> canonical_names(const Group& group) {
+  std::map<std::string, std::string> result;
+  std::vector<std::string> order = group.names;
+  for (const auto* list : {&group.inputs, &group.outputs, &group.internals})
+    for (const auto& name : *list) order.push_back(name);
+  size_t next = 0;
+  for (const auto& name : order)
+    if (result.emplace(name, "b" + std::to_string(next)).second) ++next;
+  return result;
+}
+
+class KernelPrinter {
+ public:
+  KernelPrinter(const Group& group, const LoweredKernel& kernel) : group_(group), kernel_(kernel) {}
+
+  Result<CandidateParts> print() {
+    KO_RETURN_IF_ERROR(place_buffers());
+    std::string body;
+    for (size_t n = 0; n < kernel_.nests.size(); ++n) {
+      KO_TRY(const std::string nest, print_nest(n));
+      body += nest;
+      if (n + 1 < kernel_.nests.size() && kernel_.threads > 1) body += "#pragma omp barrier\n";
+    }
+    if (text_.streams) body += "  _mm_sfence();\n";
+    std::string source = cpp_prelude(kernel_.lanes, text_.needs);
+    const std::string failing = text_.may_fail ? std::string(declared_.empty() ? "" : ", ") + "int& failed_out" : "";
+    source += "static __attribute__((noinline)) void run(const int tid, const int nt" + (declared_.empty() ? std::string() : ", " + declared_) +
+              (text_.may_fail ? ", int& failed_out" : "") + ") {\n";
+    (void)failing;
+    source += locals_;
+    if (text_.may_fail) source += "  int failed = 0;\n";
+    source += "  (void)tid; (void)nt;\n";
+    source += body;
+    if (text_.may_fail) source += "  if (failed) __atomic_store_n(&failed_out, 1, __ATOMIC_RELAXED);\n";
+    source += "}\n";
+    source += "extern \"C\" void kernel(" + signature_ + ") {\n";
+    if (text_.may_fail) source += "  int failed = 0;\n";
+    const std::string arguments = passed_ + (text_.may_fail ? (passed_.empty() ? "failed" : ", failed") : "");
+    const std::string rest = arguments.empty() ? "" : ", " + arguments;
+    if (kernel_.threads > 1) {
+      source += "#pragma omp parallel num_threads(" + std::to_string(kernel_.threads) + ")\n";
+      source += "  run(omp_get_thread_num(), omp_get_num_threads()" + rest + ");\n";
+    } else {
+      source += "  run(0, 1" + rest + ");\n";
+    }
+    if (text_.may_fail) source += "  if (failed) throw std::runtime_error(\"index out of bounds\");\n";
+    source += "}\n";
+    parts_.language = "cpp";
+    parts_.group = group_.digest;
+    KernelSource kernel;
+    kernel.name = "kernel";
+    kernel.source = std::move(source);
+    kernel.params = params_;
+    parts_.kernels.push_back(std::move(kernel));
+    Launch launch;
+    launch.kernel = "kernel";
+    for (const auto& param : params_) launch.args.push_back(param.name);
+    parts_.launches.push_back(std::move(launch));
+    parts_.threads = kernel_.threads;
+    return parts_;
+  }
+
+ private:
+  Status place_buffers() {
+    text_.kernel = &kernel_;
+    const auto canonical = canonical_names(group_);
+    std::vector<std::pair<size_t, std::string>> memory;
+    std::vector<std::string> scratch, locals;
+    for (const auto& [name, buffer] : kernel_.buffers) {
+      switch (buffer.place) {
+        case Place::kMemory: {
+          const auto at = canonical.find(name);
+          if (at == canonical.end()) return Error(ErrorCode::kInternal, "buffer " + name + " has no canonical name");
+          memory.emplace_back(std::stoul(at->second.substr(1)), name);
+          text_.names[name] = {at->second};
+          break;
+        }
+        case Place::kScratch: scratch.push_back(name); break;
+        case Place::kLocal: locals.push_back(name); break;
+        case Place::kRegister: text_.names[name] = {"r" + std::to_string(text_.next_value++)}; break;
+      }
+    }
+    std::sort(memory.begin(), memory.end());
+    for (const auto& [number, name] : memory) {
+      const LoweredBuffer& buffer = kernel_.buffers.at(name);
+      const ParamRole role = !buffer.written ? ParamRole::kIn : buffer.read ? ParamRole::kInOut : ParamRole::kOut;
+      add_param(text_.names[name].pointer, buffer.dtype, role, buffer.aliased);
+    }
+    for (const auto& name : scratch) add_scratch(name, kernel_.buffers.at(name).dtype, kernel_.buffers.at(name).elements, false);
+    int64_t stack = 0;
+    for (const auto& name : locals) {
+      const LoweredBuffer& buffer = kernel_.buffers.at(name);
+      const LoweredNest& nest = kernel_.nests[buffer.nest];
+      const int64_t lanes = nest.axis == VectorAxis::kShared ? static_cast<int64_t>(nest.unroll) * kernel_.lanes : 1;
+      const int64_t elements = (buffer.elements * lanes + 63) / 64 * 64;
+      const DType held = compute_dtype(buffer.dtype);
+      const int64_t bytes = elements * dtype_bytes(held);
+      if (stack + bytes <= kStackBytes) {
+        stack += bytes;
+        const std::string pointer = "loc" + std::to_string(text_.next_value++);
+        text_.names[name] = {pointer};
+        locals_ += std::string("  alignas(64) ") + memory_type(held) + " " + pointer + "[" + std::to_string(elements) + "];\n";
+      } else {
+        add_scratch(name, held, elements * kernel_.threads, true);
+        const std::string pointer = "loc" + std::to_string(text_.next_value++);
+        locals_ += std::string("  ") + memory_type(held) + "* const __restrict__ " + pointer + " = " + text_.names[name].pointer + " + tid * " +
+                   std::to_string(elements) + "LL;\n";
+        text_.names[name] = {pointer};
+      }
+    }
+    return ok_status();
+  }
+
+  void add_param(const std::string& name, DType dtype, ParamRole role, bool aliased) {
+    params_.push_back({name, dtype, role});
+    const std::string type = std::string(role == ParamRole::kIn ? "const " : "") + memory_type(dtype) + "*";
+    signature_ += (signature_.empty() ? "" : ", ") + type + " " + name;
+    declared_ += (declared_.empty() ? "" : ", ") + type + (aliased ? " const " : " const __restrict__ ") + name;
+    passed_ += (passed_.empty() ? "" : ", ") + name;
+  }
+
+  void add_scratch(const std::string& buffer, DType dtype, int64_t elements, bool) {
+    const std::string name = "s" + std::to_string(parts_.scratch.size());
+    parts_.scratch.push_back({name, dtype, elements, false});
+    text_.names[buffer] = {name};
+    add_param(name, dtype, ParamRole::kScratch, false);
+  }
+
+  Result<std::string> print_nest(size_t number) {
+    const LoweredNest& nest = kernel_.nests[number];
+    NestPrinter printer(text_, nest, number);
+    std::string out = "  {  // nest " + std::to_string(number) + "\n";
+    if (nest.shared.empty()) {
+      KO_TRY(const std::string work, printer.print(Instance{}, 3));
+      return out + "    if (tid == 0) {\n" + work + "    }\n  }\n";
+    }
+    const bool lanes_shared = nest.axis == VectorAxis::kShared;
+    std::vector<int64_t> trips;
+    for (const auto& v : nest.shared) trips.push_back(v.extent);
+    const int64_t extent = trips.back();
+    const int64_t copies = std::max<int64_t>(1, std::min<int64_t>(nest.unroll, (extent + kernel_.lanes - 1) / kernel_.lanes));
+    const int64_t tile = copies * kernel_.lanes, full = extent / tile, rest = extent % tile;
+    if (lanes_shared) trips.back() = full + (rest > 0);
+    int64_t total = 1;
+    for (int64_t t : trips) total *= t;
+    const size_t last = nest.shared.size() - 1;
+    const auto counter = [&](size_t k) { return lanes_shared && k == last ? nest.shared[k].name + "_t" : nest.shared[k].name; };
+    out += "    const int64_t total = " + std::to_string(total) + "LL, end = total * (tid + 1) / nt;\n";
+    out += "    int64_t at = total * tid / nt;\n";
+    int64_t below = 1;
+    for (size_t k = nest.shared.size(); k-- > 0;) {
+      std::string start = below == 1 ? "at" : "at / " + std::to_string(below) + "LL";
+      if (k > 0) start = "(" + start + ") % " + std::to_string(trips[k]) + "LL";
+      out += "    int64_t " + counter(k) + " = " + start + ";\n";
+      below *= trips[k];
+    }
+    const std::string inner = counter(last);
+    out += "    while (at < end) {\n";
+    out += "      const int64_t stop = imin(" + std::to_string(trips.back()) + "LL, " + inner + " + (end - at));\n";
+    out += "      at += stop - " + inner + ";\n";
+    if (!lanes_shared) {
+      KO_TRY(const std::string work, printer.print(Instance{}, 4));
+      out += "      for (; " + inner + " < stop; ++" + inner + ") {\n" + work + "      }\n";
+    } else {
+      const std::string& name = nest.shared[last].name;
+      if (full > 0) {
+        KO_TRY(const std::string work, printer.print(Instance{static_cast<size_t>(copies), 0, false}, 4));
+        out += "      for (; " + inner + " < imin(stop, " + std::to_string(full) + "LL); ++" + inner + ") {\n";
+        out += "        const int64_t " + name + " = " + inner + " * " + std::to_string(tile) + ";\n" + work + "      }\n";
+      }
+      if (rest > 0) {
+        const Instance part{static_cast<size_t>((rest + kernel_.lanes - 1) / kernel_.lanes), static_cast<int>(rest % kernel_.lanes), false};
+        KO_TRY(const std::string work, printer.print(part, 4));
+        out += "      if (" + inner + " < stop) {\n        const int64_t " + name + " = " + std::to_string(full * tile) + ";\n" + work + "      }\n";
+      }
+    }
+    out += "      " + inner + " = 0;\n";
+    for (size_t k = last; k-- > 0;) {
+      out += "      if (++" + counter(k) + " == " + std::to_string(trips[k]) + "LL) " + counter(k) + " = 0;\n";
+      if (k > 0) out += "      else goto next" + std::to_string(number) + ";\n";
+    }
+    if (last > 1) out += "      next" + std::to_string(number) + ":;\n";
+    return out + "    }\n  }\n";
+  }
+
+  const Group& group_;
+  const LoweredKernel& kernel_;
+  KernelText text_;
+  CandidateParts parts_;
+  std::vector<KernelParam> params_;
+  std::string signature_, declared_, passed_, locals_;
+};
+
+}  // namespace
+
+Result<Candidate> print_cpp(const Program& program, const Group& group, const KernelPlan& plan, const Target&) {
+  KO_TRY(const LoweredKernel kernel, lower(program, group, plan));
+  KernelPrinter printer(group, kernel);
+  KO_TRY(CandidateParts parts, printer.print());
+  parts.plan = plan_to_json(plan);
+  return Candidate(std::move(parts));
+}
+
+}  // namespace kernelopt

@@ -1,0 +1,77 @@
+#include "kernelopt/plan/kernel_plan.h"
+
+#include <nlohmann/json.hpp>
+
+#include "kernelopt/plan/plan_space.h"
+
+namespace kernelopt {
+
+const char* transform_name(TransformKind kind) {
+  switch (kind) {
+#define KO_X(name, text) \
+  case TransformKind::name: return text;
+    KERNELOPT_TRANSFORMS(KO_X)
+#undef KO_X
+  }
+  return "?";
+}
+
+const char* rewrite_name(RewriteKind kind) {
+  switch (kind) {
+#define KO_X(name, text) \
+  case RewriteKind::name: return text;
+    KERNELOPT_REWRITES(KO_X)
+#undef KO_X
+  }
+  return "?";
+}
+
+namespace {
+
+const char* axis_name(VectorAxis axis) {
+  switch (axis) {
+    case VectorAxis::kInner: return "inner";
+    case VectorAxis::kShared: return "shared";
+    case VectorAxis::kScalar: return "scalar";
+  }
+  return "?";
+}
+
+nlohmann::json to_json(const KernelPlan& plan, bool sizes) {
+  nlohmann::json document;
+  document["lanes"] = plan.lanes;
+  document["threads"] = sizes ? plan.threads : static_cast<int>(plan.threads > 1);
+  document["math"] = plan.math == MathVariant::kFast ? "fast" : "precise";
+  document["rewrites"] = nlohmann::json::array();
+  for (const auto& rewrite : plan.rewrites) {
+    nlohmann::json entry{{"kind", rewrite_name(rewrite.kind)}, {"target", rewrite.target}};
+    if (sizes) entry["amount"] = rewrite.amount;
+    document["rewrites"].push_back(entry);
+  }
+  document["nests"] = nlohmann::json::array();
+  for (const auto& nest : plan.nests) {
+    nlohmann::json entry{{"bodies", nest.bodies}, {"anchor", nest.anchor},       {"shared", nest.shared},
+                         {"axis", axis_name(nest.axis)}, {"vector_loop", nest.vector_loop}, {"merge", nest.merge},
+                         {"split_interior", nest.split_interior}, {"walk", nest.walk},
+                         {"transpose", nest.transpose}, {"stream", nest.stream},
+                         {"keep_reduced_in_registers", nest.keep_reduced_in_registers}};
+    if (sizes) {
+      entry["unroll"] = nest.unroll;
+      entry["row_reuse"] = nest.row_reuse;
+      entry["prefetch"] = nest.prefetch;
+    } else {
+      entry["row_reuse"] = nest.row_reuse > 0;
+      entry["prefetch"] = nest.prefetch > 0;
+    }
+    document["nests"].push_back(entry);
+  }
+  return document;
+}
+
+}  // namespace
+
+nlohmann::json plan_to_json(const KernelPlan& plan) { return to_json(plan, true); }
+std::string plan_key(const KernelPlan& plan) { return to_json(plan, true).dump(); }
+std::string plan_shape_key(const KernelPlan& plan) { return to_json(plan, false).dump(); }
+
+}  // namespace kernelopt

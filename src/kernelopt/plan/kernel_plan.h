@@ -1,0 +1,104 @@
+// KernelPlan: everything a printer needs to know beyond the loop bodies themselves (DESIGN.md section 5). One plan
+// language for all printers; a plan is a value, changed only by the transformations of plan_space.h.
+//
+// A plan is (1) rewrites of the group's bodies, applied in order, and (2) a partition of the rewritten bodies into nests.
+// The bodies of a nest share its outer loops, which are distributed over threads; inside, every body is a phase. Between
+// nests there is a barrier. A buffer that only one nest touches never reaches memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kernelopt {
+
+// X(enumerator, name)
+#define KERNELOPT_TRANSFORMS(X)              \
+  X(kSeed, "seed")                           \
+  X(kTileSize, "tile size")                  \
+  X(kLoopOrder, "loop order")                \
+  X(kVectorAxis, "vector axis")              \
+  X(kUnroll, "unroll")                       \
+  X(kReductionStrategy, "reduction strategy") \
+  X(kSplitReduction, "split reduction")      \
+  X(kFuseSteps, "fuse steps")                \
+  X(kCutSteps, "cut steps")                  \
+  X(kSharedLoops, "shared loops")            \
+  X(kRecompute, "recompute")                 \
+  X(kStore, "store")                         \
+  X(kWindowReuse, "window reuse")            \
+  X(kStreamStores, "stream stores")          \
+  X(kPrefetch, "prefetch")                   \
+  X(kMath, "math variant")                   \
+  X(kTranspose, "transpose in registers")    \
+  X(kParallel, "threads")
+
+enum class TransformKind {
+#define KO_X(name, text) name,
+  KERNELOPT_TRANSFORMS(KO_X)
+#undef KO_X
+};
+const char* transform_name(TransformKind kind);
+
+// X(enumerator, name)
+#define KERNELOPT_REWRITES(X)                                                                              \
+  X(kInline, "inline")              /* target: buffer; its producer is recomputed in every reader */       \
+  X(kTwoPass, "two pass")           /* target: body with welford_reduce; mean first, then squared distances */ \
+  X(kSplit, "split")                /* target: body with a reduction; amount: parts, combined by a new body */ \
+  X(kSplitInner, "split inner")     /* as kSplit, but parts are interleaved pieces next to each other */   \
+  X(kOnlineSoftmax, "online softmax") /* target: body with max, whose exp-sum reader joins it in one pass */
+
+enum class RewriteKind {
+#define KO_X(name, text) name,
+  KERNELOPT_REWRITES(KO_X)
+#undef KO_X
+};
+const char* rewrite_name(RewriteKind kind);
+
+struct Rewrite {
+  RewriteKind kind = RewriteKind::kInline;
+  std::string target;  // real buffer name or body name, as the kind says
+  int64_t amount = 0;
+};
+
+// Where the lanes of a vector lie.
+enum class VectorAxis {
+  kInner,   // along a loop inside each phase; each phase has its own
+  kShared,  // along the last shared loop: every lane is another iteration of the shared loops
+  kScalar,  // no vectors
+};
+
+enum class MathVariant {
+  kPrecise,  // as the compiler computes: at most 1 unit in the last place
+  kFast,     // a few units in the last place
+};
+
+struct NestPlan {
+  std::vector<std::string> bodies;  // names of rewritten bodies, consecutive in program order
+  // Shared loops, outermost first, as names of iteration variables of the anchor body.
+  std::string anchor;
+  std::vector<std::string> shared;
+  VectorAxis axis = VectorAxis::kInner;
+  // kInner: the anchor's loop that the lanes run along where it exists in a phase; empty: each phase its best.
+  std::string vector_loop;
+  int unroll = 1;            // vectors side by side along the vector axis
+  bool merge = true;         // phases over the same loops become one loop
+  bool split_interior = true;  // a copy of the loop without masks where masks are known to hold
+  int64_t row_reuse = 0;     // sliding windows: number of consecutive results along the walked loop computed together
+  std::string walk;          // the shared loop that is walked
+  bool transpose = false;    // square tiles transposed in registers where loads and stores run along different loops
+  bool stream = false;       // non-temporal stores for results that the kernel does not read again
+  int prefetch = 0;          // distance of software prefetch in cache lines; 0: none
+  bool keep_reduced_in_registers = true;
+};
+
+struct KernelPlan {
+  std::vector<Rewrite> rewrites;
+  std::vector<NestPlan> nests;
+  int lanes = 16;       // vector lanes of every value, whatever its type
+  int threads = 1;      // 1: no parallel region at all
+  MathVariant math = MathVariant::kPrecise;
+};
+
+}  // namespace kernelopt

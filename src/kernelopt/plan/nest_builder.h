@@ -1,0 +1,32 @@
+// Nests for a rewritten group: which bodies share which loops, and where vectors lie, by a simple estimate of cost.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernelopt/plan/lower.h"
+#include "kernelopt/target/target.h"
+
+namespace kernelopt {
+
+struct NestOptions {
+  bool fuse = true;     // join bodies into nests as far as legal
+  int axis_rank = 0;    // 0: cheapest estimate, 1: second cheapest, …
+  int unroll = 4;
+  bool stream = false;
+  int64_t wanted_parallel = 1;  // shared iterations below which joining more bodies is not worth it
+};
+
+// Always succeeds: a body alone with all its iteration loops shared is legal unless the body itself is not.
+std::vector<NestPlan> build_nests(const WorkGroup& work, const NestOptions& options, int lanes);
+
+// The nest of exactly these bodies with the most shared iterations; nullopt where they cannot share a loop.
+std::optional<NestPlan> join_bodies(const WorkGroup& work, const std::vector<std::string>& bodies, int64_t wanted_parallel);
+
+// Vector axes for a nest, cheapest first; each is the nest with its axis and order of shared loops set.
+std::vector<NestPlan> axis_choices(const WorkGroup& work, const NestPlan& nest, int lanes);
+
+// Iterations of the shared loops that can run in parallel.
+int64_t parallel_iterations(const WorkGroup& work, const NestPlan& nest, int lanes);
+
+}  // namespace kernelopt

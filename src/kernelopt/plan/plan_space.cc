@@ -1,0 +1,380 @@
+#include "kernelopt/plan/plan_space.h"
+
+#include <algorithm>
+#include <set>
+
+#include "kernelopt/base/check.h"
+#include "kernelopt/plan/lower.h"
+#include "kernelopt/plan/nest_builder.h"
+
+namespace kernelopt {
+
+struct PlanSpace::Impl {
+  WorkGroup work;  // before any rewrite
+  Target target;
+  int lanes = 16;
+  KernelPlan seed;
+
+  Result<WorkGroup> rewritten_by(const std::vector<Rewrite>& rewrites) const {
+    WorkGroup result = work;
+    for (const auto& rewrite : rewrites) KO_RETURN_IF_ERROR(apply_rewrite(result, rewrite));
+    return result;
+  }
+  Status check(const KernelPlan& plan) const {
+    KO_TRY(WorkGroup rewritten, rewritten_by(plan.rewrites));
+    const auto lowered = lower_work(std::move(rewritten), plan);
+    if (!lowered.ok()) return lowered.error();
+    return ok_status();
+  }
+  // The plan with nests built anew for its rewrites, keeping the choices of `like`.
+  std::optional<KernelPlan> built(const std::vector<Rewrite>& rewrites, const NestOptions& options, const KernelPlan& like) const {
+    auto rewritten = rewritten_by(rewrites);
+    if (!rewritten.ok()) return std::nullopt;
+    KernelPlan plan = like;
+    plan.rewrites = rewrites;
+    plan.nests = build_nests(*rewritten, options, lanes);
+    if (!lower_work(*rewritten, plan).ok()) return std::nullopt;
+    return plan;
+  }
+  NestOptions default_options() const {
+    NestOptions options;
+    options.wanted_parallel = 1;
+    return options;
+  }
+  NestOptions options_like(const KernelPlan& plan) const {
+    NestOptions options = default_options();
+    if (!plan.nests.empty()) {
+      options.unroll = plan.nests[0].unroll;
+      options.stream = plan.nests[0].stream;
+    }
+    return options;
+  }
+
+  int64_t total_points(const WorkGroup& group) const {
+    int64_t total = 0;
+    for (const auto& body : group.bodies) {
+      int64_t points = 1;
+      for (const auto& v : body.vars) points *= v.extent;
+      total += points;
+    }
+    return total;
+  }
+  int default_threads() const { return total_points(work) < 16384 ? 1 : target.threads; }
+
+  std::vector<Rewrite> welford_rewrites(const WorkGroup& group) const {
+    std::vector<Rewrite> result;
+    for (const auto& body : group.bodies)
+      for (const auto& f : body.ops)
+        if (f.op.code == OpCode::kReduction && f.op.reduction == ReductionKind::kWelford) result.push_back({RewriteKind::kTwoPass, body.name, 0});
+    return result;
+  }
+  std::vector<Rewrite> inline_rewrites(const WorkGroup& group) const {
+    std::vector<Rewrite> result;
+    for (const auto& [name, buffer] : group.buffers) {
+      if (buffer.external) continue;
+      WorkGroup trial = group;
+      if (apply_rewrite(trial, {RewriteKind::kInline, name, 0}).ok()) result.push_back({RewriteKind::kInline, name, 0});
+    }
+    return result;
+  }
+  // Parts into which each reduction with too few results for all threads can be cut.
+  std::vector<Rewrite> split_rewrites(const WorkGroup& group) const {
+    std::vector<Rewrite> result;
+    for (const auto& body : group.bodies) {
+      if (!body.has_reduction()) continue;
+      const LoopVar* cut = nullptr;
+      int64_t iterations = 1;
+      for (const auto& v : body.vars) {
+        if (v.kind == VarKind::kIter) iterations *= v.extent;
+        else if (cut == nullptr && v.extent > 1) cut = &v;
+      }
+      if (cut == nullptr || body.reduce_elements() < 1024) continue;
+      std::vector<int64_t> parts;
+      for (const int64_t wanted : {int64_t{target.threads}, int64_t{4} * target.threads, int64_t{16} * target.threads, int64_t{64} * target.threads}) {
+        for (int64_t p = std::max<int64_t>(2, wanted); p <= std::min<int64_t>(cut->extent, 4 * wanted); ++p)
+          if (cut->extent % p == 0) {
+            if (std::find(parts.begin(), parts.end(), p) == parts.end()) parts.push_back(p);
+            break;
+          }
+      }
+      for (int64_t p : parts) {
+        const Rewrite rewrite{RewriteKind::kSplit, body.name, p};
+        WorkGroup trial = group;
+        if (apply_rewrite(trial, rewrite).ok()) result.push_back(rewrite);
+      }
+      (void)iterations;
+    }
+    return result;
+  }
+  std::vector<Rewrite> online_rewrites(const WorkGroup& group) const {
+    std::vector<Rewrite> result;
+    for (const auto& body : group.bodies) {
+      WorkGroup trial = group;
+      if (apply_rewrite(trial, {RewriteKind::kOnlineSoftmax, body.name, 0}).ok()) result.push_back({RewriteKind::kOnlineSoftmax, body.name, 0});
+    }
+    return result;
+  }
+  // Applies every rewrite that `find` offers, one after the other.
+  template <typename Find>
+  std::vector<Rewrite> all_of(std::vector<Rewrite> rewrites, Find find) const {
+    for (int guard = 0; guard < 32; ++guard) {
+      const auto group = rewritten_by(rewrites);
+      if (!group.ok()) break;
+      const auto offered = find(*group);
+      if (offered.empty()) break;
+      rewrites.push_back(offered[0]);
+    }
+    return rewrites;
+  }
+  // Split reductions that leave threads idle.
+  std::vector<Rewrite> needed_splits(const std::vector<Rewrite>& rewrites, int64_t factor) const {
+    std::vector<Rewrite> result = rewrites;
+    if (default_threads() == 1) return result;
+    const auto group = rewritten_by(rewrites);
+    if (!group.ok()) return result;
+    const auto offered = split_rewrites(*group);
+    std::set<std::string> done;
+    for (const auto& rewrite : offered) {
+      const FlatBody* body = group->find(rewrite.target);
+      int64_t iterations = 1;
+      for (const auto& v : body->vars)
+        if (v.kind == VarKind::kIter) iterations *= v.extent;
+      if (iterations >= target.threads || rewrite.amount < factor * target.threads || !done.insert(rewrite.target).second) continue;
+      result.push_back(rewrite);
+    }
+    return result;
+  }
+};
+
+PlanSpace::PlanSpace(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+Result<PlanSpace> PlanSpace::create(const Program& program, const Group& group, const Target& target) {
+  auto impl = std::make_shared<Impl>();
+  impl->work = make_work_group(program, group);
+  eliminate_dead_stores(impl->work);
+  impl->target = target;
+  impl->lanes = target.vector_bits >= 512 ? 16 : target.vector_bits >= 256 ? 8 : 4;
+  for (const auto& body : impl->work.bodies) {
+    for (const auto& v : body.vars)
+      if (v.extent <= 0) return Error(ErrorCode::kUnsupported, "empty loop in " + body.name);
+    for (const auto& f : body.ops) {
+      switch (f.op.code) {
+        case OpCode::kSort:
+        case OpCode::kLoadSeed:
+        case OpCode::kRand:
+        case OpCode::kRandn: return Error(ErrorCode::kUnsupported, std::string("op ") + op_name(f.op.code));
+        default: break;
+      }
+      if (f.op.code == OpCode::kReduction && f.op.reduction == ReductionKind::kDot) return Error(ErrorCode::kUnsupported, "reduction dot");
+    }
+  }
+  KernelPlan base;
+  base.lanes = impl->lanes;
+  base.threads = impl->default_threads();
+  base.math = MathVariant::kPrecise;
+  auto seed = impl->built({}, impl->default_options(), base);
+  if (!seed) {
+    NestOptions apart = impl->default_options();
+    apart.fuse = false;
+    seed = impl->built({}, apart, base);
+  }
+  if (!seed) {
+    const WorkGroup& work = impl->work;
+    KernelPlan plan = base;
+    NestOptions apart = impl->default_options();
+    apart.fuse = false;
+    plan.nests = build_nests(work, apart, impl->lanes);
+    const auto lowered = lower_work(work, plan);
+    return Error(ErrorCode::kUnsupported, lowered.ok() ? "no plan" : lowered.error().to_string());
+  }
+  impl->seed = *seed;
+  return PlanSpace(std::move(impl));
+}
+
+const KernelPlan& PlanSpace::seed() const { return impl_->seed; }
+Status PlanSpace::check(const KernelPlan& plan) const { return impl_->check(plan); }
+
+std::vector<Move> PlanSpace::starts() const {
+  std::vector<Move> result;
+  std::set<std::string> keys;
+  KernelPlan like = impl_->seed;
+  like.math = MathVariant::kFast;
+  const auto add = [&](TransformKind kind, const std::string& text, const std::optional<KernelPlan>& plan) {
+    if (plan && keys.insert(plan_key(*plan)).second) result.push_back({kind, text, *plan});
+  };
+  const Impl& impl = *impl_;
+  const auto two_pass = impl.all_of({}, [&](const WorkGroup& g) { return impl.welford_rewrites(g); });
+  const auto inlined = impl.all_of(two_pass, [&](const WorkGroup& g) { return impl.inline_rewrites(g); });
+  const auto online = impl.all_of(inlined, [&](const WorkGroup& g) { return impl.online_rewrites(g); });
+  NestOptions options = impl.default_options();
+  const auto split = [&](const std::vector<Rewrite>& rewrites, int64_t factor) { return impl.needed_splits(rewrites, factor); };
+  NestOptions second = options;
+  second.axis_rank = 1;
+  NestOptions streaming = options;
+  streaming.stream = true;
+  NestOptions wide = options;
+  wide.wanted_parallel = impl.target.threads;
+  // Reductions that would leave threads idle are split first of all.
+  const auto base_split = split(two_pass, 1), inline_split = split(inlined, 1), online_split = split(online, 1);
+  add(TransformKind::kFuseSteps, "one pass over memory where legal", impl.built(base_split, wide, like));
+  add(TransformKind::kRecompute, "recompute every intermediate", impl.built(inline_split, wide, like));
+  if (online.size() != inlined.size()) add(TransformKind::kReductionStrategy, "online softmax", impl.built(online_split, wide, like));
+  add(TransformKind::kVectorAxis, "second vector axis", impl.built(base_split, second, like));
+  add(TransformKind::kStreamStores, "results past the caches", impl.built(base_split, streaming, like));
+  add(TransformKind::kFuseSteps, "one pass, shared loops at any width", impl.built(two_pass, options, like));
+  add(TransformKind::kVectorAxis, "recompute, second vector axis", impl.built(inline_split, second, like));
+  add(TransformKind::kStreamStores, "recompute, results past the caches", impl.built(inline_split, streaming, like));
+  add(TransformKind::kSplitReduction, "finer parts", impl.built(split(two_pass, 4), wide, like));
+  if (!two_pass.empty()) add(TransformKind::kReductionStrategy, "Welford in one pass", impl.built({}, wide, like));
+  NestOptions apart = options;
+  apart.fuse = false;
+  add(TransformKind::kCutSteps, "one nest a step", impl.built(two_pass, apart, like));
+  add(TransformKind::kMath, "the compiler's own functions", impl.built(base_split, wide, impl.seed));
+  return result;
+}
+
+std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {
+  const Impl& impl = *impl_;
+  std::vector<Move> result;
+  std::set<std::string> keys{plan_key(plan)};
+  const auto add = [&](TransformKind kind, const std::string& text, const KernelPlan& next) {
+    if (keys.count(plan_key(next)) || !impl.check(next).ok()) return;
+    keys.insert(plan_key(next));
+    result.push_back({kind, text, next});
+  };
+  const auto rewritten = impl.rewritten_by(plan.rewrites);
+  if (!rewritten.ok()) return result;
+  const NestOptions like = impl.options_like(plan);
+  const auto rebuilt = [&](TransformKind kind, const std::string& text, const std::vector<Rewrite>& rewrites) {
+    if (const auto next = impl.built(rewrites, like, plan)) add(kind, text, *next);
+  };
+
+  // Rewrites: one more, or one less with everything that builds on it gone where it no longer applies.
+  for (const auto& r : impl.inline_rewrites(*rewritten)) {
+    auto more = plan.rewrites;
+    more.push_back(r);
+    rebuilt(TransformKind::kRecompute, "recompute " + r.target, more);
+  }
+  for (const auto& r : impl.welford_rewrites(*rewritten)) {
+    auto more = plan.rewrites;
+    more.push_back(r);
+    rebuilt(TransformKind::kReductionStrategy, "two passes for " + r.target, more);
+  }
+  for (const auto& r : impl.online_rewrites(*rewritten)) {
+    auto more = plan.rewrites;
+    more.push_back(r);
+    rebuilt(TransformKind::kReductionStrategy, "maximum and sum of exponentials of " + r.target + " in one pass", more);
+  }
+  for (const auto& r : impl.split_rewrites(*rewritten)) {
+    auto more = plan.rewrites;
+    more.push_back(r);
+    rebuilt(TransformKind::kSplitReduction, "split " + r.target + " into " + std::to_string(r.amount) + " parts", more);
+  }
+  for (size_t i = 0; i < plan.rewrites.size(); ++i) {
+    auto less = plan.rewrites;
+    less.erase(less.begin() + static_cast<ptrdiff_t>(i));
+    const auto& r = plan.rewrites[i];
+    const TransformKind kind = r.kind == RewriteKind::kInline ? TransformKind::kStore
+                               : r.kind == RewriteKind::kSplit || r.kind == RewriteKind::kSplitInner ? TransformKind::kSplitReduction
+                                                                                                      : TransformKind::kReductionStrategy;
+    rebuilt(kind, std::string("without ") + rewrite_name(r.kind) + " of " + r.target, less);
+  }
+
+  for (size_t n = 0; n < plan.nests.size(); ++n) {
+    const NestPlan& nest = plan.nests[n];
+    const std::string where = " in nest " + std::to_string(n);
+    const auto with = [&](TransformKind kind, const std::string& text, const NestPlan& changed) {
+      KernelPlan next = plan;
+      next.nests[n] = changed;
+      add(kind, text + where, next);
+    };
+    for (const auto& choice : axis_choices(*rewritten, nest, impl.lanes)) {
+      NestPlan changed = nest;
+      changed.axis = choice.axis;
+      changed.shared = choice.shared;
+      with(TransformKind::kVectorAxis, choice.axis == VectorAxis::kShared ? "lanes along " + choice.shared.back() : "lanes inside each phase", changed);
+    }
+    for (const int unroll : {1, 2, 4, 8}) {
+      NestPlan changed = nest;
+      changed.unroll = unroll;
+      with(nest.axis == VectorAxis::kShared ? TransformKind::kTileSize : TransformKind::kUnroll, std::to_string(unroll) + " vectors side by side", changed);
+    }
+    const size_t movable = nest.axis == VectorAxis::kShared && !nest.shared.empty() ? nest.shared.size() - 1 : nest.shared.size();
+    for (size_t k = 0; k + 1 < movable; ++k) {
+      NestPlan changed = nest;
+      std::swap(changed.shared[k], changed.shared[k + 1]);
+      with(TransformKind::kLoopOrder, "swap loops " + std::to_string(k) + " and " + std::to_string(k + 1), changed);
+    }
+    if (movable > 0) {
+      NestPlan changed = nest;
+      changed.shared.erase(changed.shared.begin() + static_cast<ptrdiff_t>(movable - 1));
+      if (!changed.shared.empty()) with(TransformKind::kSharedLoops, "one shared loop less", changed);
+    }
+    if (nest.bodies.size() > 1) {
+      for (size_t cut = 1; cut < nest.bodies.size(); ++cut) {
+        const std::vector<std::string> left(nest.bodies.begin(), nest.bodies.begin() + static_cast<ptrdiff_t>(cut));
+        const std::vector<std::string> right(nest.bodies.begin() + static_cast<ptrdiff_t>(cut), nest.bodies.end());
+        const auto a = join_bodies(*rewritten, left, 1), b = join_bodies(*rewritten, right, 1);
+        if (!a || !b) continue;
+        KernelPlan next = plan;
+        std::vector<NestPlan> parts;
+        for (const auto& part : {*a, *b}) {
+          NestPlan chosen = axis_choices(*rewritten, part, impl.lanes)[0];
+          chosen.unroll = nest.unroll;
+          chosen.stream = nest.stream;
+          chosen.prefetch = nest.prefetch;
+          parts.push_back(chosen);
+        }
+        next.nests[n] = parts[0];
+        next.nests.insert(next.nests.begin() + static_cast<ptrdiff_t>(n) + 1, parts[1]);
+        add(TransformKind::kCutSteps, "cut before " + right[0], next);
+      }
+      NestPlan changed = nest;
+      changed.merge = !nest.merge;
+      with(TransformKind::kFuseSteps, nest.merge ? "a loop a step" : "common loops", changed);
+    }
+    if (n + 1 < plan.nests.size()) {
+      std::vector<std::string> all = nest.bodies;
+      all.insert(all.end(), plan.nests[n + 1].bodies.begin(), plan.nests[n + 1].bodies.end());
+      if (const auto joined = join_bodies(*rewritten, all, 1)) {
+        KernelPlan next = plan;
+        NestPlan chosen = axis_choices(*rewritten, *joined, impl.lanes)[0];
+        chosen.unroll = nest.unroll;
+        chosen.stream = nest.stream;
+        next.nests[n] = chosen;
+        next.nests.erase(next.nests.begin() + static_cast<ptrdiff_t>(n) + 1);
+        add(TransformKind::kFuseSteps, "fuse with the next nest", next);
+      }
+    }
+    NestPlan stream = nest;
+    stream.stream = !nest.stream;
+    with(TransformKind::kStreamStores, nest.stream ? "ordinary stores" : "results past the caches", stream);
+    for (const int distance : {0, 4, 16}) {
+      NestPlan changed = nest;
+      changed.prefetch = distance;
+      with(TransformKind::kPrefetch, distance == 0 ? "no prefetch" : "prefetch " + std::to_string(distance) + " lines ahead", changed);
+    }
+    bool masked = false;
+    for (const auto& name : nest.bodies)
+      for (const auto& f : rewritten->find(name)->ops) masked = masked || f.predicate != kNoValue;
+    if (masked) {
+      NestPlan changed = nest;
+      changed.split_interior = !nest.split_interior;
+      with(TransformKind::kWindowReuse, nest.split_interior ? "masks everywhere" : "interior apart from the border", changed);
+    }
+  }
+  KernelPlan math = plan;
+  math.math = plan.math == MathVariant::kFast ? MathVariant::kPrecise : MathVariant::kFast;
+  bool transcendental = false;
+  for (const auto& body : rewritten->bodies)
+    for (const auto& f : body.ops)
+      transcendental = transcendental || f.op.code == OpCode::kExp || f.op.code == OpCode::kExpm1 || f.op.code == OpCode::kLog || f.op.code == OpCode::kLog1p ||
+                       f.op.code == OpCode::kErf || f.op.code == OpCode::kTanh || f.op.code == OpCode::kSigmoid;
+  if (transcendental) add(TransformKind::kMath, math.math == MathVariant::kFast ? "our functions" : "torch's functions", math);
+  KernelPlan threads = plan;
+  threads.threads = plan.threads > 1 ? 1 : impl.target.threads;
+  if (threads.threads != plan.threads) add(TransformKind::kParallel, threads.threads > 1 ? "all threads" : "one thread", threads);
+  return result;
+}
+
+}  // namespace kernelopt
