@@ -48,8 +48,8 @@ class Splitter {
     if (std::isdigit(static_cast<unsigned char>(c)) || (c == '.' && std::isdigit(static_cast<unsigned char>(peek(1)))))
       return number();
     if (c == '"') return string();
-    if (c == ':' && peek(1) == ':') return pair("::");
-    if (c == '-' && peek(1) == '>') return pair("->");
+    for (const std::string_view joined : {"::", "->", "..."})
+      if (text_.substr(at_, joined.size()) == joined) return punctuation(joined);
     // "<:", "<%" and "%:" spell "[", "{" and "#".
     if ((c == '<' && (peek(1) == ':' || peek(1) == '%')) || (c == '%' && peek(1) == ':')) return bad("digraph");
     static constexpr std::string_view kPunctuation = "{}()[]<>;:,.+-*/%=!&|^~?";
@@ -65,10 +65,9 @@ class Splitter {
     at_ = text_.size();
   }
 
-  void pair(const char* text) {
-    emit(CppTokenKind::kPunctuation, text, line_);
-    advance();
-    advance();
+  void punctuation(std::string_view text) {
+    emit(CppTokenKind::kPunctuation, std::string(text), line_);
+    at_ += text.size();
   }
 
   void block_comment() {

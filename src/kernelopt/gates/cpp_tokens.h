@@ -16,7 +16,7 @@ struct CppToken {
   int line;
 };
 
-// "::" and "->" are one token; every other punctuation character is a token of its own.
+// "::", "->" and "..." are one token; every other punctuation character is a token of its own.
 std::vector<CppToken> split_cpp(std::string_view source);
 
 }  // namespace kernelopt

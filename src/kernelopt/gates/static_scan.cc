@@ -12,10 +12,13 @@ namespace {
 
 using Names = std::set<std::string_view>;
 
+// Macros that a source may define for itself.
+constexpr std::string_view kMacroPrefix = "KO_";
+
 const Names kIncludes = {
     "<ATen/cpu/vec/functional.h>", "<ATen/cpu/vec/vec.h>", "<ATen/NumericUtils.h>", "<algorithm>", "<array>", "<atomic>",
     "<bit>", "<c10/util/BFloat16.h>", "<c10/util/Half.h>", "<cfloat>", "<climits>", "<cmath>", "<cstddef>", "<cstdint>",
-    "<cstring>", "<immintrin.h>", "<limits>", "<numeric>", "<omp.h>", "<stdint.h>", "<torch/csrc/inductor/cpp_prefix.h>",
+    "<cstring>", "<immintrin.h>", "<limits>", "<numeric>", "<omp.h>", "<stdexcept>", "<stdint.h>", "<torch/csrc/inductor/cpp_prefix.h>",
     "<tuple>", "<type_traits>", "<utility>",
 };
 
@@ -52,8 +55,8 @@ const Names kStandard = {
     "bit_cast", "cbrt", "ceil", "clamp", "conditional_t", "copy", "copy_n", "copysign", "cos", "cosh", "decay_t", "declval",
     "enable_if_t", "equal_to", "erf", "erfc", "exp", "exp2", "expm1", "fabs", "false_type", "fill", "fill_n", "floor",
     "fma", "fmax", "fmin", "fmod", "forward", "frexp", "get", "greater", "hypot", "ignore", "index_sequence", "int16_t",
-    "int32_t", "int64_t", "int8_t", "integral_constant", "intptr_t", "invoke_result_t", "is_floating_point_v",
-    "is_integral_v", "is_same", "is_same_v", "is_signed_v", "isfinite", "isinf", "isnan", "ldexp", "less", "lgamma", "log",
+    "int32_t", "int64_t", "int8_t", "integral_constant", "intptr_t", "invoke_result_t", "is_arithmetic_v",
+    "is_floating_point_v", "is_integral_v", "is_same", "is_same_v", "is_signed_v", "isfinite", "isinf", "isnan", "ldexp", "less", "lgamma", "log",
     "log10", "log1p", "log2", "lrint", "lround", "make_index_sequence", "make_pair", "make_tuple", "max", "memcpy",
     "memmove", "memory_order_relaxed", "memory_order_acquire", "memory_order_release", "memory_order_acq_rel", "memset",
     "min", "minmax", "move", "nan", "nearbyint", "nextafter", "nth_element", "numeric_limits", "pair", "pow", "ptrdiff_t",
@@ -66,13 +69,13 @@ const Names kPlain = {
     "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num", "omp_in_parallel", "CHAR_BIT", "DBL_EPSILON",
     "DBL_MAX", "DBL_MIN", "FLT_EPSILON", "FLT_MAX", "FLT_MIN", "INFINITY", "INT32_MAX", "INT32_MIN", "INT64_MAX",
     "INT64_MIN", "M_1_PI", "M_2_PI", "M_E", "M_LN2", "M_LOG2E", "M_PI", "M_PI_2", "M_SQRT1_2", "M_SQRT2", "NAN",
-    "UINT64_MAX", "__AVX2__", "__AVX512BW__", "__AVX512DQ__", "__AVX512F__", "__AVX512VL__", "__FMA__", "_OPENMP",
-    "defined",
+    "UINT64_MAX", "__AVX2__", "__AVX512BW__", "__AVX512DQ__", "__AVX512F__", "__AVX512VL__", "__F16C__", "__FMA__",
+    "_OPENMP", "defined",
     // GCC.
-    "__attribute__", "__builtin_assume_aligned", "__builtin_expect", "__builtin_huge_val", "__builtin_huge_valf",
+    "__attribute__", "__builtin_assume_aligned", "__builtin_bit_cast", "__builtin_convertvector", "__builtin_expect", "__builtin_huge_val", "__builtin_huge_valf",
     "__builtin_inf", "__builtin_inff", "__builtin_nan", "__builtin_nanf", "__builtin_prefetch", "__builtin_unreachable",
     "__builtin_bswap32", "__builtin_bswap64", "__builtin_clz", "__builtin_clzll", "__builtin_ctz", "__builtin_ctzll",
-    "__builtin_mul_overflow", "__builtin_popcount", "__builtin_popcountll", "__int128", "__restrict", "__restrict__",
+    "__builtin_mul_overflow", "__builtin_popcount", "__builtin_popcountll", "__builtin_shuffle", "__int128", "__restrict", "__restrict__",
     "aligned", "always_inline", "cold", "flatten", "gnu", "hot", "likely", "maybe_unused", "may_alias", "noinline",
     "nodiscard", "unlikely", "unused", "vector_size", "visibility",
     // torch's headers.
@@ -107,7 +110,15 @@ std::vector<std::string> words_of(const std::string& line) {
 
 class Scan {
  public:
-  explicit Scan(const KernelSource& kernel) : kernel_(kernel), tokens_(split_cpp(kernel.source)) {}
+  explicit Scan(const KernelSource& kernel) : kernel_(kernel) {
+    for (CppToken& token : split_cpp(kernel.source)) {
+      std::string macro_body = own_macro(token);
+      const int line = token.line;
+      tokens_.push_back(std::move(token));
+      // What a macro says is scanned where it is defined, like any other text.
+      for (CppToken& part : split_cpp(macro_body)) tokens_.push_back({part.kind, std::move(part.text), line});
+    }
+  }
 
   std::optional<ScanFinding> run() {
     collect_declared();
@@ -130,6 +141,14 @@ class Scan {
     if (!finding_) finding_ = ScanFinding{line, std::string(token), std::move(why), entry_point};
   }
 
+  // The text after `#define`, for macros of the printer's own prefix; pasting and stringizing are no tokens to split_cpp.
+  static std::string own_macro(const CppToken& token) {
+    if (token.kind != CppTokenKind::kDirective) return {};
+    const std::vector<std::string> words = words_of(token.text.substr(1));
+    if (words.size() < 2 || words[0] != "define" || !words[1].starts_with(kMacroPrefix)) return {};
+    return " " + token.text.substr(token.text.find("define") + 6);
+  }
+
   // Names that stand where a declaration puts one: after a type, before what can follow a declarator.
   void collect_declared() {
     for (at_ = 0; at_ < tokens_.size(); ++at_) {
@@ -138,14 +157,24 @@ class Scan {
       if (token.kind != CppTokenKind::kIdentifier || !before || kKeywords.count(token.text)) continue;
       const bool after_type = before->kind == CppTokenKind::kIdentifier
                                   ? kTypeKeywords.count(before->text) || !kKeywords.count(before->text)
-                                  : Names{"*", "&", ">", ",", "[", "(", ":"}.count(before->text) > 0;
-      const bool ends_declarator = Names{"=", "(", "{", ";", ",", ")", "[", "]", ":", ">", "..."}.count(text(1)) > 0;
+                                  : Names{"*", "&", ">", ",", "[", "(", ":", "..."}.count(before->text) > 0;
+      const bool ends_declarator = Names{"=", "(", "{", ";", ",", ")", "[", "]", ":", ">", "...", "__attribute__"}.count(text(1)) > 0;
       // After punctuation that also stands before uses, only what cannot be a call introduces a name.
       const bool ambiguous = before->kind == CppTokenKind::kPunctuation;
-      if (!after_type || !ends_declarator) continue;
-      if (ambiguous && text(1) == "(") continue;
-      declared_.insert(token.text);
+      if (defines_function() || (after_type && ends_declarator && !(ambiguous && text(1) == "(")))
+        declared_.insert(token.text);
     }
+  }
+
+  // A name, its parameters and a body: no call is followed by a brace.
+  bool defines_function() const {
+    if (text(1) != "(") return false;
+    int depth = 0;
+    for (size_t i = at_ + 1; i < tokens_.size(); ++i) {
+      if (tokens_[i].text == "(") ++depth;
+      if (tokens_[i].text == ")" && --depth == 0) return i + 1 < tokens_.size() && tokens_[i + 1].text == "{";
+    }
+    return false;
   }
 
   void token() {
@@ -177,12 +206,12 @@ class Scan {
       return;
     }
     if (name == "pragma") {
-      const bool known = words.size() > 2 && (words[1] == "omp" || (words[1] == "GCC" && Names{"unroll", "ivdep"}.count(words[2])));
-      const bool ivdep = words.size() == 3 && words[1] == "GCC";
-      if (words.size() > 1 && words[1] == "once") return;
-      if (!known && !ivdep) return find(token.line, token.text, "a pragma that a kernel may not use");
+      const bool known =
+          words.size() > 2 && (words[1] == "omp" || (words[1] == "GCC" && Names{"unroll", "ivdep"}.count(words[2])));
+      if (!known) return find(token.line, token.text, "a pragma that a kernel may not use");
       return forbid_words(token, words);
     }
+    if ((name == "define" || name == "undef") && words.size() > 1 && words[1].starts_with(kMacroPrefix)) return;
     if (Names{"if", "ifdef", "ifndef", "elif", "else", "endif"}.count(name)) return forbid_words(token, words);
     find(token.line, token.text, "a directive that a kernel may not use");
   }
@@ -202,7 +231,7 @@ class Scan {
     // Members belong to objects, whose types were admitted where they were named.
     if (before == "." || before == "->") return;
     if (before == "::") return qualified(token);
-    if (declared_.count(name) || kStandard.count(name) || kPlain.count(name) || is_intrinsic(name)) return;
+    if (name.starts_with(kMacroPrefix) || declared_.count(name) || kStandard.count(name) || kPlain.count(name) || is_intrinsic(name)) return;
     find(token.line, name, "a name that is neither the source's own nor on the list of what a kernel may use");
   }
 

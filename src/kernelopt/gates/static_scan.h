@@ -1,8 +1,8 @@
 // Gate 1's scan of C++ kernels: an allow-list over the tokens of one source (DESIGN.md sections 5 and 6). Pure text; the
 // source is never preprocessed or compiled here.
 //
-// Admitted are a fixed set of includes, `#pragma` of OpenMP and of GCC's loop hints, conditionals, the language without
-// assembly, exceptions, allocation, threads of its own and hidden state, and names that are the source's own, a vector
+// Admitted are a fixed set of includes, `#pragma` of OpenMP and of GCC's loop hints, conditionals, macros named KO_*, the
+// language without assembly, exceptions, allocation, threads of its own and hidden state, and names that are the source's own, a vector
 // intrinsic, or on the list of what a kernel may call. Everything else is a finding.
 #pragma once
 
