@@ -28,10 +28,6 @@ class Adapter:
     index_ops = frozenset({"index_expr"})
     plain_nodes = frozenset({"SchedulerNode", "FusedSchedulerNode", "OuterLoopFusedSchedulerNode"})
 
-    def free_buffers(self, scheduler) -> None:
-        """Emits the frees that became due with the node printed last."""
-        scheduler.free_buffers()
-
     def stream_of(self, scheduler, node) -> int | None:
         """The stream a node was put on, None where this minor knows no streams or the graph uses one only."""
         return None

@@ -185,7 +185,7 @@ class KernelPlan:
         if forbidden:
             raise StitchError(f"candidate writes its input {', '.join(sorted(forbidden))}")
 
-    def emit(self, backend, node: GroupNode) -> None:
+    def emit(self, backend, parent: type, node: GroupNode) -> None:
         scheduler, wrapper = backend.scheduler, V.graph.wrapper_code
         operations = {member.get_name() for member in node.get_nodes()}
         for name in self.view.internals:
@@ -234,16 +234,21 @@ class IsolatePlan:
         self.view = view
         self.kernels: list[dict] = []
 
-    def emit(self, backend, node: GroupNode) -> None:
-        backend.kernelopt_tap = self.kernels
+    def emit(self, backend, parent: type, node: GroupNode) -> None:
+        setattr(backend, _TAP, self.kernels)
         try:
             # Reusing an input's memory is a decision about the whole program; alone, a group keeps its inputs.
             with inductor_config.patch(inplace_buffers=False):
                 for member in node.kernelopt_members:
-                    backend.kernelopt_parent.codegen_node(backend, member)
-                backend.kernelopt_parent.flush(backend)
+                    parent.codegen_node(backend, member)
+                parent.flush(backend)
         finally:
-            backend.kernelopt_tap = None
+            setattr(backend, _TAP, None)
+
+
+# Several copies of this code (the package, and each optimized.py) may derive from one another's classes in one process, so
+# state kept on a backend carries the name of its copy.
+_TAP = f"kernelopt_tap_{id(GroupNode):x}"
 
 
 @functools.cache
@@ -251,24 +256,22 @@ def derived_backend(parent: type) -> type:
     """The scheduling class that prints GroupNode and leaves everything else to `parent`."""
 
     class KernelOptScheduling(parent):
-        kernelopt_parent = parent
-        kernelopt_tap = None
-
         def codegen_node(self, node):
             if not isinstance(node, GroupNode):
                 return parent.codegen_node(self, node)
             # The parent may still hold kernels that it has not printed; they come first.
             parent.flush(self)
-            node.kernelopt_plan.emit(self, node)
+            node.kernelopt_plan.emit(self, parent, node)
             node.kernelopt_members[0].scheduler.free_buffers()
 
         def define_kernel(self, src_code, nodes, *args, **kwargs):
             name = parent.define_kernel(self, src_code, nodes, *args, **kwargs)
-            if self.kernelopt_tap is not None:
+            tap = getattr(self, _TAP, None)
+            if tap is not None:
                 kernel_args = args[0] if args else kwargs.get("kernel_args")
                 defs, call_args, types = (kernel_args or self.kernel_group.args).cpp_argdefs()
-                self.kernelopt_tap.append({"name": name, "source": src_code, "arg_defs": list(defs),
-                                           "call_args": list(map(str, call_args)), "arg_types": list(types)})
+                tap.append({"name": name, "source": src_code, "arg_defs": list(defs),
+                            "call_args": list(map(str, call_args)), "arg_types": list(types)})
             return name
 
     KernelOptScheduling.__name__ = f"KernelOpt{parent.__name__}"
