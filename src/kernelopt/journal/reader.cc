@@ -24,7 +24,7 @@ Result<std::vector<T>> collect(const sqlite::Database& database, const char* sql
   KO_TRY(Statement statement, database.prepare(sql));
   int index = 1;
   Status status = ok_status();
-  const auto bind = [&](const auto& value) {
+  [[maybe_unused]] const auto bind = [&](const auto& value) {
     if (status.ok()) status = statement.bind(index++, value);
   };
   (bind(parameters), ...);
