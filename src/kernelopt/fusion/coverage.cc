@@ -151,8 +151,8 @@ bool region_covers(const Expr& store, const Expr& access, const std::set<std::st
   return std::includes(have->begin(), have->end(), need->begin(), need->end());
 }
 
-bool same_region(const Expr& first, const Expr& second, const std::set<std::string>& outer, const std::set<std::string>& first_inner,
-                 const std::set<std::string>& second_inner, const Extents& extents) {
+bool parallel_regions(const Expr& first, const Expr& second, const std::set<std::string>& outer,
+                      const std::set<std::string>& first_inner, const std::set<std::string>& second_inner, const Extents& extents) {
   const auto parts = [&](const Expr& access, const std::set<std::string>& inner) {
     const Expr index = simplify(access, extents);
     std::map<std::string, Expr> zero;
@@ -167,7 +167,7 @@ bool same_region(const Expr& first, const Expr& second, const std::set<std::stri
   };
   const auto [base, inside] = parts(first, first_inner);
   const auto [other_base, other_inside] = parts(second, second_inner);
-  if (!(base == other_base) || !inside || !other_inside || inside->constant != other_inside->constant) return false;
+  if (!simplify(base - other_base, extents).is_const() || !inside || !other_inside) return false;
   for (const auto& name : outer)
     if (!base.depends_on(name)) return false;
   return std::equal(inside->digits.begin(), inside->digits.end(), other_inside->digits.begin(), other_inside->digits.end(),

@@ -16,9 +16,11 @@ namespace kernelopt {
 bool region_covers(const Expr& store, const Expr& access, const std::set<std::string>& outer,
                    const std::set<std::string>& store_inner, const std::map<std::string, int64_t>& extents);
 
-// True when it is proven that two accesses touch the same elements as each other in every outer iteration, and that every
-// outer variable moves the region. The inner variables of both are given.
-bool same_region(const Expr& first, const Expr& second, const std::set<std::string>& outer, const std::set<std::string>& first_inner,
-                 const std::set<std::string>& second_inner, const std::map<std::string, int64_t>& extents);
+// True when it is proven that two accesses touch, in every outer iteration, the same elements up to a distance that is the
+// same in all of them (neighbouring columns of one matrix), and that every outer variable moves the region. The inner
+// variables of both are given.
+bool parallel_regions(const Expr& first, const Expr& second, const std::set<std::string>& outer,
+                      const std::set<std::string>& first_inner, const std::set<std::string>& second_inner,
+                      const std::map<std::string, int64_t>& extents);
 
 }  // namespace kernelopt

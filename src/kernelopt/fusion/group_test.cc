@@ -168,6 +168,15 @@ TEST(DecomposeTest, HorizontalOnlyWhereTheSameDataIsRead) {
   EXPECT_EQ(reason_between(apart, "op0", "op1"), "only inputs in common, read in different loops");
 }
 
+TEST(DecomposeTest, NeighbouringColumnsOfOneMatrixMerge) {
+  const auto columns_of = [&](const std::string& name, int64_t first, const std::string& target) {
+    return generated(name, {make_body(name, {iter("p0", kRows), iter("p1", kColumns)}, {{"x", v("p0") * 3 * kColumns + v("p1") + first}}, target, flat())});
+  };
+  const Program program = make_program({make_buffer("x", {kRows, 3 * kColumns}, BufferKind::kInput), output(matrix("q")), output(matrix("k"))},
+                                       {columns_of("op0", 0, "q"), columns_of("op1", kColumns, "k")});
+  EXPECT_EQ(members(decompose(program)), (Steps{{0, 1}}));
+}
+
 TEST(DecomposeTest, TwoBranchesMeet) {
   const Program program = make_program({matrix("x", BufferKind::kInput), matrix("z", BufferKind::kInput), matrix("t"), matrix("u"), output(matrix("y"))},
                                        {generated("op0", {elementwise("op0", {"x"}, "t")}), generated("op1", {elementwise("op1", {"z"}, "u")}),

@@ -294,7 +294,7 @@ bool shares_reads(const Program& program, const Body& first, const Body& second,
       if (a.store || b.store || a.indirect || b.indirect || a.buffer != b.buffer) continue;
       if (program.buffer(a.buffer).elements() <= 1) continue;
       const Expr left = viewed_index(a, aligned.views[at_first], "#l"), right = viewed_index(b, aligned.views[at_second], "#r");
-      if (same_region(left, right, pair.outer, pair.inner_left, pair.inner_right, pair.extents) ||
+      if (parallel_regions(left, right, pair.outer, pair.inner_left, pair.inner_right, pair.extents) ||
           region_covers(left, right, pair.outer, pair.inner_left, pair.extents) ||
           region_covers(right, left, pair.outer, pair.inner_right, pair.extents))
         return true;

@@ -50,8 +50,8 @@ struct LocalRegion {
 std::optional<LocalRegion> local_region(const Body& body, const AlignedLoops& aligned, size_t at, const std::string& buffer);
 
 // Whether two bodies under shared loops read the same part of some buffer in each outer iteration (one reads all that the
-// other does), so that running them side by side reads memory once. A buffer that every iteration reads whole, as a vector
-// of weights, does not count.
+// other does), or parts at a fixed distance from each other, so that they walk through its memory together. A buffer that
+// every iteration reads whole, as a vector of weights, does not count.
 bool shares_reads(const Program& program, const Body& first, const Body& second, const AlignedLoops& aligned, size_t at_first,
                   size_t at_second);
 
