@@ -238,6 +238,21 @@ def test_graph_breaks_give_programs_in_order_with_the_reason():
     assert len(result.graph_breaks) == 1 and "graph_break" in result.graph_breaks[0]["reason"]
 
 
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_module_of_torch_itself_and_one_with_hooks_are_captured(hooked):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    if hooked:
+        model.register_forward_hook(lambda module, args, output: torch.sin(output))
+    result = capture(model, [torch.randn(4, 8)], text_only=True)
+    ops_seen = {op["op"] for step in result.programs[0]["steps"] for body in step.get("bodies", []) for op in body["ops"]}
+    assert ("sin" in ops_seen) == hooked and result.graph_breaks == []
+
+
+def test_a_plain_function_is_captured():
+    result = capture(lambda x: torch.exp(x) + 1, [torch.randn(4, 8)], text_only=True)
+    assert [step["kind"] for step in result.programs[0]["steps"]] == ["generated"]
+
+
 def test_unknown_mode_is_named():
     with pytest.raises(ValueError, match="max-autotune-no-cudagraphs"):
         capture(Broken(), [torch.randn(4, 8)], mode="fastest")

@@ -18,7 +18,7 @@ import weakref
 import torch
 
 from kernelopt.bridge.adapters import ADAPTERS, clone_function, torch_minor
-from kernelopt.bridge.session import Session, compile_in_session, raised_limits
+from kernelopt.bridge.session import Session, compile_in_session, raised_limits, traceable
 
 _ROUTE_LIMIT = 4  # input signatures that get a compile of their own; further ones use plain torch.compile
 
@@ -47,6 +47,11 @@ def _signature(args, kwargs):
         else:
             parts.append(leaf if isinstance(leaf, (int, float, bool, str, type(None))) else type(leaf))
     return tuple(parts)
+
+
+def _plain_form(forward):
+    """The forward for plain torch.compile; on an unknown torch without a look into Dynamo."""
+    return clone_function(forward) if isinstance(forward, types.FunctionType) else forward
 
 
 class _Runner:
@@ -99,7 +104,7 @@ class _Runner:
                 return self._fall_back("too many input shapes", module, args, kwargs)
             if self._stitched is None:
                 self._session = Session(kernel_set=self._kernel_set)
-                self._stitched = compile_in_session(clone_function(self._forward), self._session, self._mode)
+                self._stitched = compile_in_session(traceable(self._forward), self._session, self._mode)
             before = len(self._session.graphs)
             with raised_limits():
                 result = self._stitched(module, *args, **kwargs)
@@ -125,7 +130,7 @@ class _Runner:
         with self._lock:
             if self._plain is None:
                 mode = None if self._mode == "default" else self._mode
-                self._plain = torch.compile(clone_function(self._forward), mode=mode)
+                self._plain = torch.compile(_plain_form(self._forward), mode=mode)
         return self._plain(module, *args, **kwargs)
 
     def _complain(self, reason: str) -> None:

@@ -232,30 +232,33 @@ def install_hooks() -> None:
     Scheduler.codegen, GraphLowering.codegen = hooked_schedule, hooked_graph
 
 
-def _call_module(self, *args, **kwargs):
-    return torch.nn.Module.__call__(self, *args, **kwargs)
+def traceable(function):
+    """A private function that Dynamo traces as the given callable: a clone, or a frame of ours that calls it.
+
+    Dynamo starts no compile in a frame of torch's own files (forward of torch.nn.Sequential), but inlines it.
+    """
+    if isinstance(function, types.FunctionType) and not torch._dynamo.trace_rules.check(function):
+        return clone_function(function)
+
+    def call(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return clone_function(call)
 
 
 def entry_function(model):
-    """(function, leading arguments) to compile for a model: forward itself, or __call__ where the module has hooks."""
+    """(function, leading arguments) to compile for a model: its forward, or __call__ where the module has hooks."""
     if not isinstance(model, torch.nn.Module):
-        return clone_function(model), ()
-    forward = model.forward
+        return traceable(model), ()
     hooks = ("_forward_hooks", "_forward_pre_hooks")
-    if any(getattr(model, name, None) for name in hooks) or not isinstance(forward, types.MethodType):
-        return clone_function(_call_module), (model,)
-    return clone_function(forward.__func__), (model,)
+    if any(getattr(model, name, None) for name in hooks) or not isinstance(model.forward, types.MethodType):
+        return traceable(type(model).__call__), (model,)
+    return traceable(model.forward.__func__), (model,)
 
 
 def compile_in_session(function, session: Session, mode: str):
-    """torch.compile of a cloned function under the session. Compiling happens at the first call."""
-    compiled = torch.compile(function, backend=session.backend(mode), dynamic=False)
-
-    @functools.wraps(function)
-    def call(*args, **kwargs):
-        return compiled(*args, **kwargs)
-
-    return call
+    """torch.compile of a private function (see traceable) under the session. Compiling happens at the first call."""
+    return torch.compile(function, backend=session.backend(mode), dynamic=False)
 
 
 def raised_limits():
