@@ -306,3 +306,19 @@ def test_atomic_add_sums_into_what_is_there():
     got = loop_ir.evaluate(program, ["op0"], {"x": x.float(), "i": index, "y": start}, "float64", block_elements=64).tensor("y")
     torch.testing.assert_close(got, start.double().index_add(0, index, x.float().double()))
     assert "y" in inputs.input_names(program, ["op0"])
+
+
+def test_pieces_of_one_storage_do_not_overwrite_each_other():
+    from kernelopt.judge.memory import Memory
+
+    whole = {"dtype": "float32", "size": [3, 5], "stride": [5, 1], "offset": 0, "base": None, "mutates": None, "value": None}
+    buffers = {"whole": whole,
+               "left": {**whole, "size": [3, 2], "base": "whole"},
+               "right": {**whole, "size": [3, 3], "base": "whole", "offset": 2},
+               "wide": {**whole, "size": [3, 4], "stride": [1, 0]}}
+    memory = Memory(buffers, "float32")
+    memory.write("right", torch.full((3, 3), 2.0))
+    memory.write("left", torch.full((3, 2), 1.0))
+    assert memory.tensor("whole").tolist() == [[1.0, 1.0, 2.0, 2.0, 2.0]] * 3
+    memory.write("wide", torch.arange(3.0)[:, None].expand(3, 4))
+    assert memory.tensor("wide").stride() == (1, 0) and memory.tensor("wide")[:, 3].tolist() == [0.0, 1.0, 2.0]

@@ -1,7 +1,7 @@
 """Leaf comparisons of gates 2 and 3 (DESIGN section 6, docs/protocol.md). Numbers only: the engine decides.
 
-A leaf has up to three sides: the value under test, the reference in the model's own types (eager, or the loop IR in float32),
-and the float64 reference. All of it is blockwise, so that outputs of many gigabytes need little memory beside them.
+A leaf has up to three sides: the value under test, the reference in the model's own types (eager, or the loop IR in
+float32), and the float64 reference. All of it is blockwise, so that large outputs need little memory beside them.
 """
 
 import math

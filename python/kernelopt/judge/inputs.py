@@ -1,9 +1,9 @@
 """Inputs of a group, drawn for a seed and a case (DESIGN section 6, docs/protocol.md `group_inputs`).
 
 Cases: `ordinary` (also called `normal`: standard normal), `uniform` (in [-1, 1]), `positive` (in [0.1, 1.1]), `large` (a
-thousand times ordinary, thirty for half types), `special` (ordinary with a few zeros, signed zeros, denormals, infinities and NaN). Values that
-the group cannot do without stay plausible in every case: indices are in range, and what comes from a sum of squares or
-goes under a root is not negative (except in `special`). Samples of a real run, where given, set the scale.
+thousand times ordinary, thirty for half types), `special` (ordinary with a few zeros, signed zeros, denormals, infinities
+and NaN). Values that the group cannot do without stay plausible in every case: indices are in range, and what comes from a
+sum of squares or goes under a root is not negative. Samples of a real run, where given, set the scale.
 
 The same program, group, seed and case always give the same values.
 """

@@ -9,6 +9,7 @@ Not checked: buffers that exist only inside one kernel, buffers that a later ste
 value of an extern call; each is skipped with its reason.
 """
 
+import contextlib
 import linecache
 import re
 import sys
@@ -101,6 +102,17 @@ class Watcher:
             self.last[name] = value.detach().clone()
 
 
+@contextlib.contextmanager
+def watching(watcher):
+    """The watcher sees what runs inside."""
+    before = sys.gettrace()
+    sys.settrace(watcher)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
 class _Interpreter(torch.fx.Interpreter):
     """Runs an FX graph eagerly and keeps the values of some nodes."""
 
@@ -126,8 +138,8 @@ def _bytes(program):
 
 
 def check(loaded, program, mode, progress=lambda *_: None):
-    """The result of `check_lowering`: per step `max_abs` and `d` against the compiler's values, `eager_max_abs` and `eager_d`
-    against eager where a node corresponds, or `skipped` with the reason."""
+    """The result of `check_lowering`: per step `max_abs` and `d` against the compiler's values, `eager_max_abs` and
+    `eager_d` against eager where a node corresponds, or `skipped` with the reason."""
     if _bytes(program) > _MOST_BYTES:
         return _skip_all(program, "the intermediate values are too large to keep")
     session = _OriginSession()
@@ -138,13 +150,8 @@ def check(loaded, program, mode, progress=lambda *_: None):
         return _skip_all(program, "another compile gave another schedule")
     watcher = Watcher(own)
     arguments = loaded.inputs(loaded.seed)
-    before = sys.gettrace()
-    sys.settrace(watcher)
-    try:
-        with torch.no_grad():
-            captured.callable(*arguments)
-    finally:
-        sys.settrace(before)
+    with watching(watcher), torch.no_grad():
+        captured.callable(*arguments)
     if not watcher.last:
         return _skip_all(program, "the compiler's program did not show itself")
     eager = _eager_values(session, own, watcher)
@@ -174,7 +181,10 @@ class _Walk:
         self.memory = Memory(program["buffers"], "float32")
         self.unknown = set()
         self.last_writer = {}
+        self.readers = {}
         for step in program["steps"]:
+            for name in step["reads"]:
+                self.readers.setdefault(name, set()).add(step["name"])
             for name in step["writes"]:
                 self.last_writer[name] = step["name"]
         for name, value in watcher.first.items():
@@ -206,7 +216,9 @@ class _Walk:
             value is not None and self._plain(name) and list(value.shape) == meta["size"]
             and value.dtype == self.memory.dtype(name)
         )
-        if fits and self._is_last(step, name):
+        # The compiler may keep such a buffer in a register although its name stands for memory that another one used.
+        inner = self._plain(name) and meta["removable"] and not self.readers.get(name, set()) - {step["name"]}
+        if fits and not inner and self._is_last(step, name):
             self.memory.write(name, value)
             self.unknown.discard(name)
             return value

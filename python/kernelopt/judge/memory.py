@@ -12,25 +12,6 @@ def extent(size, stride):
     return 1 + sum((n - 1) * s for n, s in zip(size, stride))
 
 
-def flatten(tensor, size, stride):
-    """A copy of the storage that `size` and `stride` span, holding the values of `tensor`; gaps are zero."""
-    count = extent(size, stride)
-    tensor = tensor.detach()
-    if list(tensor.shape) != list(size):
-        raise ValueError(f"tensor of size {list(tensor.shape)} where the buffer has {list(size)}")
-    if count == 0:
-        return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    if list(tensor.stride()) == list(stride):
-        return tensor.as_strided((count,), (1,)).clone()
-    storage = torch.zeros(count, dtype=tensor.dtype, device=tensor.device)
-    view = storage.as_strided(size, stride)
-    for dim, step in enumerate(stride):
-        if step == 0 and size[dim] > 1:
-            view, tensor = view.narrow(dim, 0, 1), tensor.narrow(dim, 0, 1)
-    view.copy_(tensor)
-    return storage
-
-
 class Memory:
     """Storages by real memory. Views of other buffers (`base`) and mutation names (`mutates`) share one storage.
 
@@ -93,9 +74,14 @@ class Memory:
 
     def write(self, name, tensor):
         """Gives `name` the values of `tensor` (any strides, the buffer's size)."""
-        meta = self.meta(name)
-        flat = flatten(tensor, meta["size"], meta["stride"])
-        self.storage(name)[: flat.numel()].copy_(flat)
+        view = self.tensor(name)
+        if tensor.shape != view.shape:
+            raise ValueError(f"tensor of size {list(tensor.shape)} where {name} has {list(view.shape)}")
+        # Only the elements of the buffer itself: the gaps may belong to another one of the same memory.
+        for dim, step in enumerate(view.stride()):
+            if step == 0 and view.shape[dim] > 1:
+                view, tensor = view.narrow(dim, 0, 1), tensor.narrow(dim, 0, 1)
+        view.copy_(tensor)
 
     def tensor(self, name):
         """A view of `name` with its size and stride."""

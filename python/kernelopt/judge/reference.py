@@ -1,7 +1,7 @@
 """Eager and float64 references of a model (DESIGN section 6; docs/protocol.md `reference_model`, `compare_model`).
 
-A run starts from a fresh copy of the model and fresh inputs with torch, random and numpy seeded, calls the model `calls` times
-on the same arguments and keeps the last call's outputs, the arguments and the model's buffers as they are then.
+A run starts from a fresh copy of the model and fresh inputs with torch, random and numpy seeded, calls the model `calls`
+times on the same arguments and keeps the last call's outputs, the arguments and the model's buffers as they are then.
 """
 
 import collections
