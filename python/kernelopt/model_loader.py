@@ -277,11 +277,15 @@ class LoadedModel:
                 "user", f"{who} {len(given)} value(s), but Model.forward takes {count}: {error}"
             ) from error
 
-    def fresh(self):
-        """A copy of the pristine model that shares nothing with it, and whose `forward` has a code object of its own, so
-        that what the compiler caches for one copy neither slows nor limits another."""
+    def fresh(self, parameters_of=None):
+        """A copy of the pristine model whose `forward` has a code object of its own, so that what the compiler caches for
+        one copy neither slows nor limits another. It shares nothing with the pristine model; with `parameters_of`, an
+        earlier copy, it shares that copy's parameters."""
+        memo = {}
+        if parameters_of is not None:
+            memo = {id(a): b for a, b in zip(self.pristine.parameters(), parameters_of.parameters(), strict=True)}
         try:
-            model = copy.deepcopy(self.pristine)
+            model = copy.deepcopy(self.pristine, memo)
         except Exception:  # a model that cannot be copied can still be built again
             model = self._build()
         _own_code(model)

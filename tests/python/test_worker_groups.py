@@ -164,6 +164,23 @@ def test_scratch_is_guarded(run):
     assert faults(run(item)[0]) == ["guards_intact"]
 
 
+def test_constants_come_from_the_program(run):
+    document = program(inputs=("arg0_1", "arg1_1"))
+    document["buffers"]["arg1_1"] = buffer("constant", [], [], value=2.5)
+    document["inputs"] = ["arg0_1"]
+    document["steps"][0]["bodies"][0]["ops"][1]["index"] = 0
+    reply, inputs = run(candidate(f"for (long i = 0; i < {N}; ++i) p2[i] = p0[i] * p1[0];"), document)
+    assert faults(reply) == []
+    assert torch.equal(exchange.read_tree(reply["outputs"]["b2"]), inputs["arg0_1"] * 2.5)
+
+
+def test_missing_inputs_are_refused(run):
+    document = program()
+    document["inputs"] = ["arg0_1"]
+    with pytest.raises(ProtocolError, match="lack arg1_1"):
+        run(candidate(ADD), document)
+
+
 def test_several_launches_run_in_order(run):
     item = candidate(ADD)
     second = candidate(f"for (long i = 0; i < {N}; ++i) p0[i] *= 2;", roles=("inout",), args=("b2",))["kernels"][0]

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 
 import pytest
 from worker_process import SAMPLES, WorkerProcess
@@ -126,11 +125,41 @@ def test_ctrl_c_is_the_engines(worker):
     assert worker.call("drop_files", tree={}) == {"removed": 0}
 
 
-def wait_for(condition, seconds=20):
-    end = time.time() + seconds
-    while not condition():
-        assert time.time() < end
-        time.sleep(0.02)
+OPTIMIZED = """
+import importlib.util, os
+spec = importlib.util.spec_from_file_location("user_model", os.path.join(os.path.dirname(__file__), "model.py"))
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+class ModelNew(module.Model):
+    kernelopt_status = {"state": "optimized"}
+    def forward(self, x):
+        DAMAGE
+        return super().forward(x)
+"""
+
+
+def test_optimized_files_are_loaded_with_the_models_weights_and_fresh_state(worker, folder):
+    import torch
+
+    (folder / "optimized.py").write_text(OPTIMIZED.replace("DAMAGE", "pass"))
+    reply = worker.call("load_optimized", path=str(folder / "optimized.py"))
+    conforms(reply, sample_of("load_optimized"))
+    results = []
+    for handle in ("eager", reply["handle"]):
+        run = worker.call("run_model", handle=handle, seed=5, calls=2)
+        results.append((read(run["outputs"])["y"], int(read(run["buffers"])["calls"]), read(run["inputs"])[0]))
+    assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][2], results[1][2])
+    assert results[0][1] == results[1][1] == 2
+    (folder / "optimized.py").write_text(OPTIMIZED.replace("DAMAGE", "raise ValueError('broken')"))
+    reply = worker.call("load_optimized", path=str(folder / "optimized.py"))
+    assert reply["kind"] == "candidate" and "ValueError: broken" in reply["message"]
+
+
+def test_without_a_compiler_hello_says_so(folder):
+    environment = {"PATH": "/nonexistent", "CXX": "g++"}
+    with WorkerProcess(folder, **environment) as process:
+        reply = process.call("hello")
+    assert reply["kind"] == "environment" and "no C++ compiler" in reply["message"]
 
 
 def test_end_of_requests_and_exit_leave_no_files(folder, tmp_path):
@@ -185,3 +214,28 @@ def test_without_descriptors_it_says_so(folder):
     environment["PYTHONPATH"] = str(ROOT / "python")
     run = subprocess.run([sys.executable, "-m", "kernelopt.worker"], env=environment, capture_output=True, text=True)
     assert run.returncode == 3 and "start kernelopt instead" in run.stderr and "Traceback" not in run.stderr
+
+
+def test_shared_parameters_that_a_run_changed_are_noticed_and_put_right(tmp_path):
+    import torch
+
+    from kernelopt.protocol import ProtocolError
+    from kernelopt.worker.models import Models
+
+    (tmp_path / "model.py").write_text(MODEL)
+    models = Models()
+    models.load_model({"path": str(tmp_path / "model.py")}, None)
+    victim = models._copy()
+
+    def damage(x):
+        with torch.no_grad():
+            victim.lin.bias.zero_()
+        return x
+
+    name = models._add(models._new_handle("stitched", victim, damage))
+    with pytest.raises(ProtocolError, match="changed the model's parameters") as error:
+        models.run_model({"handle": name, "seed": 0}, None)
+    assert error.value.kind == "candidate"
+    assert torch.equal(victim.lin.bias, models.loaded.pristine.lin.bias)
+    eager = models._handle("eager").module
+    assert eager.lin.bias is victim.lin.bias and eager.calls is not victim.calls

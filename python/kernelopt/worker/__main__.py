@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 
-from kernelopt import exchange, protocol
+from kernelopt import protocol
 from kernelopt.protocol import ProtocolError
 
 
@@ -15,31 +15,27 @@ def main():
     except ProtocolError as error:
         print(f"kernelopt.worker: {error.message}", file=sys.stderr)
         return 3
-    status = protocol.Server(channel, handlers()).serve()
-    exchange.remove_own_files()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Threads and pools of libraries have nothing left to say.
-    os._exit(status)
+    return protocol.Server(channel, handlers()).serve()
 
 
 def handlers():
-    """Method name -> handler. Raises nothing: a torch that does not import is each method's answer."""
+    """Method name -> handler. Raises nothing: a torch that is missing or not supported is what `hello` answers."""
     try:
         import torch
-
-        from kernelopt import bridge
     except ImportError as error:
-        message = f"this Python has no usable torch: {error}"
-        return {"hello": _raise("environment", message)}
+        return {"hello": _raise("environment", f"this Python ({sys.executable}) has no usable torch: {error}")}
     try:
+        from kernelopt import bridge, exchange
+
         bridge.adapter_for()
-    except bridge.UnsupportedTorch as error:
-        return {"hello": _raise("environment", str(error))}
+    except Exception as error:
+        # Another minor may lack what the bridge imports; its version is the better message then.
+        text = str(error) if type(error).__name__ == "UnsupportedTorch" else f"torch {torch.__version__} is not supported: {error}"
+        return {"hello": _raise("environment", text)}
     from kernelopt.worker import compiler, device, groups, models, peaks
 
-    threads = os.environ.get("KERNELOPT_THREADS")
-    if threads:
+    threads = os.environ.get("KERNELOPT_THREADS", "")
+    if threads.isdigit() and int(threads) > 0:
         torch.set_num_threads(int(threads))
     owner = models.Models()
 

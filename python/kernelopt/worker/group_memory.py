@@ -9,7 +9,7 @@ import torch
 
 from kernelopt import exchange
 from kernelopt.bridge.digest import GroupError, GroupView
-from kernelopt.protocol import ProtocolError
+from kernelopt.protocol import ProtocolError, number
 
 _ALIGNMENT = 64  # bytes, as torch aligns CPU memory
 # The bytes of run 0, 1, ... One is NaN in every floating type, the other an ordinary number, which arithmetic changes: an
@@ -18,7 +18,7 @@ _POISONS = (0xFF, 0x3F)
 
 
 class Group:
-    """The buffers of one group under their canonical names `b0, b1, ...`; `outputs` are the ones that survive it."""
+    """The buffers of one group under their canonical names `b0, b1, ...`: `reads` come from outside, `outputs` survive."""
 
     def __init__(self, program, steps, names=None):
         try:
@@ -29,6 +29,7 @@ class Group:
             raise ProtocolError("internal", f"the names of the group of {steps[0]} are not those of its canonical form")
         self.buffers = program["buffers"]
         self.names = list(view.names)
+        self.reads = list(view.reads)
         self.outputs = set(view.writes)
 
     def real(self, canonical):
@@ -72,8 +73,15 @@ class GroupMemory:
 
     def __init__(self, group, candidates, inputs, guard_bytes):
         self.group = group
-        self._guard = guard_bytes
+        missing = [name for name in group.reads if name not in inputs and group.buffers[name].get("value") is None]
+        if missing:
+            raise ProtocolError("internal", f"the inputs of the group lack {missing[0]}")
         self._inputs = {name: exchange.read_tensor(leaf) for name, leaf in inputs.items() if name in group.buffers}
+        for name in group.names:  # constants are part of the program
+            fields = group.buffers[name]
+            if name not in self._inputs and fields.get("value") is not None:
+                value = torch.tensor(number(fields["value"]), dtype=_dtype(fields))
+                self._inputs[name] = value.expand(fields["size"])
         used = {group.real(arg) for arg in _buffer_args(candidates)}
         self._arenas = {}
         self.tensors = {}

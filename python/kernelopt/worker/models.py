@@ -1,7 +1,9 @@
 """Models by handle: eager, the compiler's modes, stitched programs and `optimized.py` files (docs/protocol.md).
 
 Every handle owns a copy of the model, so that none sees what another did to buffers; before each run its copy is put back
-to the state in which the model was constructed.
+to the state in which the model was constructed. Parameters are shared between the copies (so that no side of a timing finds
+them in a better place than the other), unless the model writes them itself; a handle that changed them by mistake is told
+so, and they are put right.
 """
 
 import contextlib
@@ -22,8 +24,8 @@ _COMPILER_MODES = ("default", "max-autotune", "max-autotune-no-cudagraphs")
 class Handle:
     """One runnable model: `call(*inputs)`, and the module whose state it changes."""
 
-    def __init__(self, module, call, parameters):
-        self.module, self.call = module, call
+    def __init__(self, name, module, call, parameters):
+        self.name, self.module, self.call = name, module, call
         self.state = model_loader.ModelState(module, parameters)
 
 
@@ -32,6 +34,7 @@ class Models:
 
     def __init__(self):
         self._loaded = None
+        self._shared = None  # the copy whose parameters all handles use
         self._needs = []
         self._handles = {}
         self._captured = None
@@ -45,7 +48,7 @@ class Models:
             params.get("inputs"), params.get("state_dict"),
         )
         self._handles.clear()
-        self._captured, self._loaded = None, None
+        self._captured, self._loaded, self._shared = None, None, None
         _, needs = model_loader.observe(loaded)
         self._loaded, self._needs = loaded, needs
         inputs = model_loader.tensors_of(loaded.inputs(loaded.seed))
@@ -73,13 +76,37 @@ class Models:
     def _stateful(self):
         return "mutates_state" in self._needs or "mutates_parameters" in self._needs
 
+    def _copy(self):
+        """A model for a new handle."""
+        if "mutates_parameters" in self._needs:
+            return self.loaded.fresh()
+        if self._shared is None:
+            self._shared = self.loaded.fresh()
+        return self.loaded.fresh(parameters_of=self._shared)
+
+    def _new_handle(self, name, model, call):
+        return Handle(name, model, call, "mutates_parameters" in self._needs)
+
+    def _check_parameters(self, name):
+        """Raises ProtocolError (candidate) if a run changed parameters that it had no business to change."""
+        if self._shared is None or name == "eager":
+            return
+        changed = False
+        for mine, original in zip(self._shared.parameters(), self.loaded.pristine.parameters()):
+            if not model_loader.same_bits(mine, original):
+                changed = True
+                with torch.no_grad():
+                    mine.copy_(original)
+        if changed:
+            raise ProtocolError("candidate", "the run changed the model's parameters")
+
     # capture, describe_groups, stitch
 
     def capture(self, params, _progress):
         folder = required(params, "out")
         os.makedirs(folder, exist_ok=True)
         with _compiling():
-            result = bridge.capture(self.loaded.fresh(), self.loaded.inputs(self.loaded.seed), _mode(params))
+            result = bridge.capture(self._copy(), self.loaded.inputs(self.loaded.seed), _mode(params))
         self._captured = result
         files = []
         for program in result.programs:
@@ -105,12 +132,11 @@ class Models:
 
     def stitch(self, params, _progress):
         kernels = params.get("kernels")
-        model = self.loaded.fresh()
+        model = self._copy()
         arguments = self.loaded.inputs(self.loaded.seed)
         with _compiling():
             call, replaced, result = bridge.stitch(model, arguments, _mode(params), kernels, passthrough=kernels is None)
-        handle = Handle(model, call, "mutates_parameters" in self._needs)
-        name = self._add(handle, self.loaded.fresh() if self._stateful else None)
+        name = self._add(self._new_handle("stitched", model, call), self.loaded.fresh() if self._stateful else None)
         return {
             "handle": name,
             "replaced": replaced,
@@ -131,14 +157,16 @@ class Models:
             reference = self.loaded.fresh()
             model.load_state_dict(reference.state_dict())
             state = model_loader.ModelState(model, "mutates_parameters" in self._needs)
-            with _compiling():
+            with _running():
                 model_loader.run_calls(model, arguments, self.loaded.seed)
             state.restore()
         except ProtocolError:
             raise
         except Exception as error:
-            raise ProtocolError("candidate", f"{path} does not run: {type(error).__name__}: {error}") from error
-        handle = Handle(model, model, "mutates_parameters" in self._needs)
+            if model_loader.is_out_of_memory(error):
+                raise model_loader.user_error("the optimized model", error) from error
+            raise ProtocolError("candidate", f"{os.path.basename(path)} does not run: {_compiler_says(error)}") from error
+        handle = self._new_handle("optimized", model, model)
         handle.state = state
         status = getattr(model, "kernelopt_status", None)
         return {
@@ -163,8 +191,8 @@ class Models:
 
     def _handle(self, name):
         if name == "eager" and name not in self._handles:
-            model = self.loaded.fresh()
-            self._handles[name] = Handle(model, model, "mutates_parameters" in self._needs)
+            model = self._copy()
+            self._handles[name] = self._new_handle("eager", model, model)
         if name not in self._handles:
             raise ProtocolError("internal", f"no handle {name}")
         return self._handles[name]
@@ -176,8 +204,9 @@ class Models:
         seed, calls = int(required(params, "seed")), max(1, int(params.get("calls", 1)))
         arguments = self.loaded.inputs(seed)
         handle.state.restore()
-        with _running():
+        with _running(), _blamed_on(handle):
             outputs = model_loader.run_calls(handle.call, arguments, seed, calls)
+        self._check_parameters(handle.name)
         buffers = {name: tensor for name, tensor in handle.module.named_buffers()}
         if "mutates_parameters" in self._needs:
             buffers.update(handle.module.named_parameters())
@@ -211,7 +240,7 @@ class Models:
         prepares = [prepare_for(handle) for handle in handles]
         calls = [lambda call=handle.call: call(*arguments) for handle in handles]
         model_loader.seed_everything(seed)
-        with torch.no_grad(), _running():
+        with torch.no_grad(), _running(), _blamed_on(*handles):
             for handle in handles:
                 handle.state.restore()
             samples, batch = timing.sample_in_turn(
@@ -243,14 +272,14 @@ class Models:
         return {"modes": results}
 
     def _compile_mode(self, mode, arguments):
-        model = self.loaded.fresh()
+        model = self._copy()
         if mode == "eager":
             call = model
         elif mode in _COMPILER_MODES:
             call = torch.compile(model, mode=None if mode == "default" else mode, dynamic=False)
         else:
             raise ProtocolError("internal", f"no such mode: {mode}")
-        handle = Handle(model, call, "mutates_parameters" in self._needs)
+        handle = self._new_handle(mode, model, call)
         copies = [model_loader.copy_inputs(arguments) for _ in range(2)]
         seconds = []
         try:
@@ -261,7 +290,7 @@ class Models:
                     seconds.append(time.perf_counter() - started)
         except Exception as error:
             # The compiler's failure is a result here: eager ships then.
-            raise ProtocolError("unsupported", f"{type(error).__name__}: {error}") from error
+            raise ProtocolError("unsupported", _compiler_says(error)) from error
         handle.state.restore()
         return handle, {"compile_seconds": max(0.0, seconds[0] - seconds[1]), "first_call_seconds": seconds[0]}
 
@@ -286,7 +315,13 @@ def _compiling():
     except Exception as error:
         if model_loader.is_out_of_memory(error):
             raise model_loader.user_error("compiling the model", error) from error
-        raise ProtocolError("unsupported", f"torch.compile failed: {type(error).__name__}: {error}") from error
+        raise ProtocolError("unsupported", f"torch.compile failed: {_compiler_says(error)}") from error
+
+
+def _compiler_says(error):
+    """The exception without the advice that torch appends to it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return one_line(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)
 
 
 @contextlib.contextmanager
@@ -295,6 +330,17 @@ def _running():
     because others were compiled before."""
     with torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=4096):
         yield
+
+
+@contextlib.contextmanager
+def _blamed_on(*handles):
+    """What a run raises: the user's fault where only eager ran, else the candidate's; out of memory is nobody else's."""
+    try:
+        yield
+    except Exception as error:
+        if model_loader.is_out_of_memory(error) or all(handle.name == "eager" for handle in handles):
+            raise model_loader.user_error("Model.forward", error) from error
+        raise ProtocolError("candidate", f"the run raised {_compiler_says(error)}") from error
 
 
 def peak_bytes(call):
