@@ -26,7 +26,13 @@ nlohmann::json digested(const CandidateParts& parts) {
     document["kernels"].push_back({{"name", kernel.name}, {"source", kernel.source}, {"params", params}});
   }
   document["launches"] = nlohmann::json::array();
-  for (const auto& launch : parts.launches) document["launches"].push_back({{"kernel", launch.kernel}, {"args", launch.args}});
+  for (const auto& launch : parts.launches) {
+    document["launches"].push_back({{"kernel", launch.kernel}, {"args", launch.args}});
+    if (launch.programs == 0) continue;
+    document["launches"].back()["programs"] = launch.programs;
+    document["launches"].back()["warps"] = launch.warps;
+    document["launches"].back()["stages"] = launch.stages;
+  }
   document["scratch"] = nlohmann::json::array();
   for (const auto& scratch : parts.scratch)
     document["scratch"].push_back({{"name", scratch.name}, {"dtype", dtype_name(scratch.dtype)}, {"elements", scratch.elements}, {"zeroed", scratch.zeroed}});

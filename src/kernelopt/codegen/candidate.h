@@ -27,6 +27,9 @@ struct KernelSource {
 struct Launch {
   std::string kernel;
   std::vector<std::string> args;  // canonical buffer names of the group, or scratch names
+  // Triton only.
+  int64_t programs = 0;           // grid, one-dimensional
+  int warps = 0, stages = 0;
 };
 
 struct Scratch {

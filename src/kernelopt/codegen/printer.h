@@ -11,4 +11,7 @@ namespace kernelopt {
 // C++ with OpenMP and vectors (codegen/cpp/). kUnsupported with the reason where the plan cannot be printed.
 Result<Candidate> print_cpp(const Program& program, const Group& group, const KernelPlan& plan, const Target& target);
 
+// Triton (codegen/triton/): one kernel and one launch a nest. Reads the plans' ProgramPlan.
+Result<Candidate> print_triton(const Program& program, const Group& group, const KernelPlan& plan, const Target& target);
+
 }  // namespace kernelopt

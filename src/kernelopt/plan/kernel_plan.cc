@@ -56,6 +56,14 @@ nlohmann::json to_json(const KernelPlan& plan, bool sizes) {
                          {"transpose", nest.transpose}, {"stream", nest.stream},
                          {"keep_reduced_in_registers", nest.keep_reduced_in_registers}};
     if (sizes) {
+      entry["program"] = {{"block", nest.program.block},
+                          {"inner_block", nest.program.inner_block},
+                          {"warps", nest.program.warps},
+                          {"stages", nest.program.stages}};
+    } else {
+      entry["program"] = {{"rows", nest.program.block > 1}, {"persistent", nest.program.inner_block == 0}};
+    }
+    if (sizes) {
       entry["unroll"] = nest.unroll;
       entry["row_reuse"] = nest.row_reuse;
       entry["prefetch"] = nest.prefetch;

@@ -74,6 +74,14 @@ enum class MathVariant {
   kFast,     // a few units in the last place
 };
 
+// GPUs: how programs cover a nest.
+struct ProgramPlan {
+  int64_t block = 1;        // shared iterations of one program, a power of two
+  int64_t inner_block = 0;  // points of a phase's inner loops at once, a power of two; 0: all, kept in registers
+  int warps = 4;
+  int stages = 1;           // software pipelining depth of the loops
+};
+
 struct NestPlan {
   std::vector<std::string> bodies;  // names of rewritten bodies, consecutive in program order
   // Shared loops, outermost first, as names of iteration variables of the anchor body.
@@ -91,6 +99,7 @@ struct NestPlan {
   bool stream = false;       // non-temporal stores for results that the kernel does not read again
   int prefetch = 0;          // distance of software prefetch in cache lines; 0: none
   bool keep_reduced_in_registers = true;
+  ProgramPlan program;       // GPUs only
 };
 
 struct KernelPlan {
