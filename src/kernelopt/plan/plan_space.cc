@@ -6,6 +6,7 @@
 #include "kernelopt/base/check.h"
 #include "kernelopt/plan/lower.h"
 #include "kernelopt/plan/nest_builder.h"
+#include "kernelopt/plan/program_choices.h"
 
 namespace kernelopt {
 
@@ -230,6 +231,7 @@ std::vector<Move> PlanSpace::starts() const {
   apart.fuse = false;
   add(TransformKind::kCutSteps, "one nest a step", impl.built(two_pass, apart, like));
   add(TransformKind::kMath, "the compiler's own functions", impl.built(base_split, wide, impl.seed));
+  if (impl.target.kind == DeviceKind::kCuda) return with_programs(impl.work, result, impl.target, 3);
   return result;
 }
 
@@ -374,6 +376,11 @@ std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {
   KernelPlan threads = plan;
   threads.threads = plan.threads > 1 ? 1 : impl.target.threads;
   if (threads.threads != plan.threads) add(TransformKind::kParallel, threads.threads > 1 ? "all threads" : "one thread", threads);
+  if (impl.target.kind == DeviceKind::kCuda) {
+    result = with_programs(impl.work, result, impl.target, 1);
+    const auto sizes = program_moves(impl.work, plan, impl.target);
+    result.insert(result.end(), sizes.begin(), sizes.end());
+  }
   return result;
 }
 

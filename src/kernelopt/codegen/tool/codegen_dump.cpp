@@ -1,4 +1,4 @@
-// codegen_dump PROGRAM.json [--target HELLO.json] [--group N] [--starts K] [--moves K]: candidates of a program's groups
+// codegen_dump PROGRAM.json [--target HELLO.json] [--device cpu|cuda] [--group N] [--starts K] [--moves K]: candidates of a program's groups
 // as JSON lines, for tools/try_kernel.py. One line a group ({"group": N, "steps": […], "names": […], …}), then one line a
 // candidate.
 #include <cstdlib>
@@ -15,7 +15,7 @@
 int main(int argc, char** argv) {
   using namespace kernelopt;
   if (argc < 2) {
-    std::cerr << "usage: codegen_dump PROGRAM.json [--target HELLO.json] [--threads N] [--bits N] [--group N] [--starts K] [--moves K] [--bodies]\n";
+    std::cerr << "usage: codegen_dump PROGRAM.json [--target HELLO.json] [--threads N] [--bits N] [--device cpu|cuda] [--group N] [--starts K] [--moves K] [--bodies]\n";
     return 2;
   }
   Target target;
@@ -42,7 +42,11 @@ int main(int argc, char** argv) {
       target = *read;
     } else if (option == "--threads") target.threads = std::atoi(text.c_str());
     else if (option == "--bits") target.vector_bits = std::atoi(text.c_str());
-    else if (option == "--group") only = std::atoi(text.c_str());
+    else if (option == "--device") {
+      if (text != "cuda") continue;
+      target.kind = DeviceKind::kCuda;
+      target.threads = 132;
+    } else if (option == "--group") only = std::atoi(text.c_str());
     else if (option == "--starts") starts = std::atoi(text.c_str());
     else if (option == "--moves") moves = std::atoi(text.c_str());
   }
@@ -78,7 +82,7 @@ int main(int argc, char** argv) {
     for (size_t m = 0; m < more.size() && m < static_cast<size_t>(moves); ++m) plans.push_back(more[m]);
     for (const auto& move : plans) {
       nlohmann::json line{{"group", g}, {"kind", transform_name(move.kind)}, {"description", move.description}};
-      const auto candidate = print_cpp(*program, group, move.plan, target);
+      const auto candidate = target.kind == DeviceKind::kCuda ? print_triton(*program, group, move.plan, target) : print_cpp(*program, group, move.plan, target);
       if (candidate.ok()) line["candidate"] = candidate->to_json();
       else line["refused"] = candidate.error().to_string();
       std::cout << line.dump() << "\n";
