@@ -310,7 +310,7 @@ std::vector<ValueId> results_of(FlatBody& body, ValueId reduction, const Op& op)
 }
 
 // Appends the original ops after the reduction, reading the given values in place of its results.
-Status append_after(FlatBody& body, const FlatBody& original, const FlatOp& reduction, const std::vector<ValueId>& values) {
+Status append_after(FlatBody& body, const FlatBody& original, const FlatOp& reduction, const std::vector<ValueId>& values, bool last = true) {
   std::map<ValueId, ValueId> ids;
   const bool single = reduction.op.dtypes.size() <= 1;
   if (single) ids[reduction.op.id] = values[0];
@@ -338,6 +338,7 @@ Status append_after(FlatBody& body, const FlatBody& original, const FlatOp& redu
     if (f.op.id != kNoValue) f.op.id = ids[f.op.id] = body.fresh_id();
     body.ops.push_back(std::move(f));
   }
+  if (!last) return ok_status();
   eliminate_common(body);
   eliminate_dead(body);
   return ok_status();
@@ -528,7 +529,7 @@ Status online_softmax(WorkGroup& work, const std::string& target) {
     const DType dtype = maximum->op.dtype;
     const ValueId online = add_reduction(both, ReductionKind::kOnlineSoftmax, dtype, {ids.at(maximum->op.args[0])});
     const ValueId top = add_get(both, dtype, online, 0), total = add_get(both, dtype, online, 1);
-    KO_RETURN_IF_ERROR(append_after(both, first, *maximum, {top}));
+    KO_RETURN_IF_ERROR(append_after(both, first, *maximum, {top}, false));
     KO_RETURN_IF_ERROR(append_after(both, second, *sum, {total}));
     work.bodies[at] = std::move(both);
     work.bodies.erase(work.bodies.begin() + static_cast<ptrdiff_t>(next));

@@ -7,7 +7,6 @@
 namespace kernelopt::cpp {
 namespace {
 
-bool is_store(const Op& op) { return op.code == OpCode::kStore || op.code == OpCode::kStoreReduction; }
 Error unsupported(const std::string& what) { return Error(ErrorCode::kUnsupported, what); }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernelopt/base/check.h"
+#include "kernelopt/codegen/canonical_names.h"
 #include "kernelopt/codegen/cpp/nest_printer.h"
 #include "kernelopt/plan/plan_space.h"
 
@@ -13,18 +14,6 @@ namespace {
 using namespace cpp;
 
 constexpr int64_t kStackBytes = 192 << 10;  // local arrays beyond this live in scratch memory
-
-// Parameters of the group's buffers carry the canonical names b0, b1, …
-std::map<std::string, std::string> canonical_names(const Group& group) {
-  std::map<std::string, std::string> result;
-  std::vector<std::string> order = group.names;
-  for (const auto* list : {&group.inputs, &group.outputs, &group.internals})
-    for (const auto& name : *list) order.push_back(name);
-  size_t next = 0;
-  for (const auto& name : order)
-    if (result.emplace(name, "b" + std::to_string(next)).second) ++next;
-  return result;
-}
 
 class KernelPrinter {
  public:
@@ -40,15 +29,13 @@ class KernelPrinter {
     }
     if (text_.streams) body += "  _mm_sfence();\n";
     std::string source = cpp_prelude(kernel_.lanes, text_.needs);
-    const std::string failing = text_.may_fail ? std::string(declared_.empty() ? "" : ", ") + "int& failed_out" : "";
     source += "static __attribute__((noinline)) void run(const int tid, const int nt" + (declared_.empty() ? std::string() : ", " + declared_) +
               (text_.may_fail ? ", int& failed_out" : "") + ") {\n";
-    (void)failing;
     source += locals_;
     if (text_.may_fail) source += "  int failed = 0;\n";
     source += "  (void)tid; (void)nt;\n";
     source += body;
-    if (text_.may_fail) source += "  if (failed) __atomic_store_n(&failed_out, 1, __ATOMIC_RELAXED);\n";
+    if (text_.may_fail) source += "  if (failed) {\n#pragma omp atomic write\n    failed_out = 1;\n  }\n";
     source += "}\n";
     source += "extern \"C\" void kernel(" + signature_ + ") {\n";
     if (text_.may_fail) source += "  int failed = 0;\n";
@@ -192,12 +179,12 @@ class KernelPrinter {
       }
     }
     out += "      " + inner + " = 0;\n";
+    std::string closing;
     for (size_t k = last; k-- > 0;) {
-      out += "      if (++" + counter(k) + " == " + std::to_string(trips[k]) + "LL) " + counter(k) + " = 0;\n";
-      if (k > 0) out += "      else goto next" + std::to_string(number) + ";\n";
+      out += "      if (++" + counter(k) + " == " + std::to_string(trips[k]) + "LL) {\n        " + counter(k) + " = 0;\n";
+      closing += "      }\n";
     }
-    if (last > 1) out += "      next" + std::to_string(number) + ":;\n";
-    return out + "    }\n  }\n";
+    return out + closing + "    }\n  }\n";
   }
 
   const Group& group_;
