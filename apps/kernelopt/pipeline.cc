@@ -119,9 +119,7 @@ Status Pipeline::stage(const std::string& name, const std::function<Status()>& r
   auto status = run();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   state_.stage_seconds[name] += seconds;
-  json event = {{"stage", name}, {"seconds", seconds}};
-  if (!status.ok()) event["error"] = status.error().to_string();
-  KO_RETURN_IF_ERROR(context_.recorder.add("stage", event));
+  keep(context_.recorder.write([&](Journal& journal) { return journal.add(StageSeconds{name, Seconds(seconds)}); }));
   if (status.ok() && !journal_status_.ok()) return journal_status_;
   return status;
 }
@@ -148,12 +146,24 @@ Status Pipeline::optimize() {
   return stage("release", [&] { return release_best(); });
 }
 
+Status Pipeline::prepare_verify(const std::string& captured_mode, const std::string& best_mode, bool groups) {
+  state_.compiled_mode = captured_mode;
+  state_.best_mode = best_mode;
+  KO_RETURN_IF_ERROR(stage("load", [&] { return load(); }));
+  if (!groups) return ok_status();
+  KO_RETURN_IF_ERROR(stage("capture", [&] { return capture(); }));
+  return stage("decompose", [&] { return decompose_programs(); });
+}
+
 Status Pipeline::load() {
   KO_TRY(state_.hello, context_.worker.hello());
   json facts = state_.hello;
   // An opaque identity to the engine, whatever it holds.
   if (facts.contains("fingerprint") && !facts["fingerprint"].is_string())
     facts["fingerprint"] = sha256_hex(facts["fingerprint"].dump());
+  auto& device = facts["device"];
+  // Not every machine has a third level.
+  if (device.is_object() && device.contains("l3_bytes") && device["l3_bytes"] == 0) device.erase("l3_bytes");
   auto peaks = context_.worker.measure_peaks();
   if (peaks.ok()) {
     state_.peaks = *peaks;
@@ -203,6 +213,11 @@ Status Pipeline::time_modes() {
   } else {
     KO_TRY(state_.modes, context_.worker.baseline_modes(kModes, Timing{}));
     KO_RETURN_IF_ERROR(context_.recorder.add("modes", modes_to_json(state_.modes, state_.target.fingerprint)));
+    for (const auto& timing : state_.modes) {
+      BaselineTime row{timing.mode, {}, timing.compile_seconds, timing.first_call_seconds, timing.peak_bytes, timing.error};
+      for (double sample : timing.samples) row.samples.emplace_back(sample);
+      KO_RETURN_IF_ERROR(context_.recorder.write([&](Journal& journal) { return journal.add(row); }));
+    }
   }
   for (const auto& timing : state_.modes)
     if (timing.error) state_.notes.push_back("mode " + timing.mode + ": " + *timing.error);
@@ -245,6 +260,11 @@ Status Pipeline::capture() {
       continue;
     }
     state_.programs.push_back(std::make_unique<Program>(std::move(program).value()));
+    std::ifstream file(path, std::ios::binary);
+    const std::string document{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    KO_RETURN_IF_ERROR(context_.recorder.write([&](Journal& journal) {
+      return journal.add(ProgramRecord{state_.compiled_mode, state_.programs.back()->graph, document});
+    }));
   }
   return ok_status();
 }
@@ -294,23 +314,49 @@ Status Pipeline::decompose_programs() {
   return ok_status();
 }
 
-void Pipeline::record_gate(const std::string& group, const Candidate& candidate, const GateRecord& gate) {
-  if (gate.gate == 1) {
-    // For people; nothing reads it back.
-    const auto folder = std::filesystem::path(context_.options.folder) / "candidates";
-    std::error_code ignored;
-    std::filesystem::create_directories(folder, ignored);
-    std::ofstream(folder / (candidate.digest() + ".json")) << candidate.to_json().dump(1, ' ', false,
-                                                                                     json::error_handler_t::replace);
-  }
-  auto status = context_.recorder.add("gate", {{"group", group},
-                                               {"candidate", candidate.digest()},
-                                               {"gate", gate.gate},
-                                               {"verdict", gate.verdict},
-                                               {"reason", gate.reason},
-                                               {"evidence", gate.evidence}});
+void Pipeline::keep(Status status) {
   if (!status.ok() && journal_status_.ok()) journal_status_ = std::move(status);
 }
+
+class Pipeline::Gates final : public GateObserver {
+ public:
+  explicit Gates(Pipeline& pipeline) : pipeline_(pipeline) {}
+  void on_pass(const Gate1Pass& pass) override {
+    keep_document(*pass.subject().candidate);
+    write([&](Journal& journal) { return journal.add_pass(pass); });
+  }
+  void on_pass(const Gate2Pass& pass) override {
+    write([&](Journal& journal) { return journal.add_pass(pass); });
+  }
+  void on_verdict(const Candidate& candidate, const Rejected& rejected) override {
+    keep_document(candidate);
+    write([&](Journal& journal) { return journal.add_verdict(candidate, fingerprint(), rejected); });
+  }
+  void on_verdict(const Candidate& candidate, const Faulted& faulted) override {
+    write([&](Journal& journal) { return journal.add_verdict(candidate, fingerprint(), faulted); });
+  }
+  void on_timed(const Candidate& candidate, const PairedSamples& samples) override {
+    write([&](Journal& journal) {
+      return journal.add(TimingRecord{TimingKind::kGroup, candidate.digest(), fingerprint(), samples, tolerance::kWarmup,
+                                      tolerance::kRepetition});
+    });
+  }
+
+ private:
+  const std::string& fingerprint() const { return pipeline_.state_.target.fingerprint; }
+  void write(const std::function<Status(Journal&)>& row) { pipeline_.keep(pipeline_.context_.recorder.write(row)); }
+  void keep_document(const Candidate& candidate) {
+    // For people and for `verify`.
+    const auto folder = std::filesystem::path(pipeline_.context_.options.folder) / "candidates";
+    std::error_code ignored;
+    std::filesystem::create_directories(folder, ignored);
+    std::ofstream(folder / (candidate.digest() + ".json"))
+        << candidate.to_json().dump(1, ' ', false, json::error_handler_t::replace);
+  }
+  Pipeline& pipeline_;
+};
+
+Pipeline::Pipeline(PipelineContext context) : context_(context), gates_(std::make_shared<Gates>(*this)) {}
 
 Status Pipeline::time_groups() {
   int number = 0;
@@ -325,11 +371,7 @@ Status Pipeline::time_groups() {
     context.precision = context_.options.precision;
     context.seed = context_.options.model.seed;
     context.race = search_race(context_.options.model.seed);
-    const auto digest = group.group.digest;
-    group.evaluator = std::make_unique<GroupEvaluator>(
-        context_.worker, context_.judge, std::move(context), [this, digest](const Candidate& candidate, const GateRecord& gate) {
-          record_gate(digest, candidate, gate);
-        });
+    group.evaluator = std::make_unique<GroupEvaluator>(context_.worker, context_.judge, std::move(context), gates_.get());
     auto time = group.evaluator->time_baseline();
     if (!time.ok()) {
       if (time.error().code() == ErrorCode::kInterrupted) return time.error();
@@ -343,6 +385,17 @@ Status Pipeline::time_groups() {
     if (bytes <= state_.target.l3_bytes) floor.memory /= kCacheSpeedup;
     group.floor_seconds = std::min(floor.total().count(), time->baseline.count());
     group.outlook = {model_seconds, group.copies, time->baseline.count(), group.floor_seconds};
+    KO_RETURN_IF_ERROR(context_.recorder.write([&](Journal& journal) {
+      return journal.add(GroupRecord{group.ref.graph,
+                                     group.group.digest,
+                                     group.ref.steps,
+                                     group.kept.empty() ? std::nullopt : std::optional<std::string>(group.kept),
+                                     {{"copies", group.copies},
+                                      {"bytes", group.work.bytes_read + group.work.bytes_written},
+                                      {"operations", group.work.operations},
+                                      {"seconds", time->baseline.count()},
+                                      {"floor_seconds", group.floor_seconds}}});
+    }));
   }
   return ok_status();
 }

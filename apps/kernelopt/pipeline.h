@@ -27,12 +27,20 @@ struct PipelineContext {
 
 class Pipeline {
  public:
-  explicit Pipeline(PipelineContext context) : context_(context) {}
+  explicit Pipeline(PipelineContext context);
 
   // Up to the groups with their times: what `inspect` shows.
   Status inspect();
   // Everything, up to an outcome in the state. kInterrupted when the user stopped it; the state then holds what there is.
   Status optimize();
+
+  // For `verify`: the processes know the model, the run's modes are taken as given, and with `groups` the model is captured
+  // and decomposed.
+  Status prepare_verify(const std::string& captured_mode, const std::string& best_mode, bool groups);
+  // A handle's outputs against eager's, for every seed of model_seeds().
+  Result<std::vector<Observed<ModelRun>>> compare_model(const std::string& handle, uint64_t seed);
+  // A handle's time against the best mode's program.
+  Result<RatioEstimate> race_against_best(const std::string& handle);
 
   ModelState& state() { return state_; }
   const ModelState& state() const { return state_; }
@@ -48,12 +56,12 @@ class Pipeline {
   Status search();
   Status search_group(size_t index, double seconds);
   Result<std::vector<Observed<Comparison>>> audit_group(const GroupState& group);
-  // A handle's outputs against eager, for every seed of model_seeds().
-  Result<std::vector<Observed<ModelRun>>> compare_model(const std::string& handle);
   struct Trialled;
   Result<Trialled> try_set(const std::vector<size_t>& groups, const std::vector<int>& choice, const std::string& baseline,
                            const std::optional<AaControl>& aa);
   Result<PairedSamples> race(const std::string& baseline, const std::string& candidate);
+  // A handle of the best mode's program.
+  Result<std::string> baseline_handle();
   Status write_optimized(const Optimized& optimized);
   Status release_best();
   Status race_max_autotune(const std::string& handle);
@@ -65,11 +73,13 @@ class Pipeline {
   void show(const std::string& stage, const std::string& detail = "");
   SetContext set_context() const;
 
-  void record_gate(const std::string& group, const Candidate& candidate, const GateRecord& gate);
+  void keep(Status status);
+  class Gates;  // journals what the gates decide
 
   PipelineContext context_;
   ModelState state_;
   Status journal_status_ = ok_status();  // the first failure of a callback that cannot return one
+  std::shared_ptr<GateObserver> gates_;
   int candidates_ = 0;
 };
 

@@ -104,11 +104,20 @@ Result<Pipeline::Trialled> Pipeline::try_set(const std::vector<size_t>& groups, 
     model.stitched = {stitched.result.error(), stitched.attempts};
   } else {
     model.stitched = {read_replaced(stitched.result->reply), stitched.attempts};
-    KO_TRY(model.runs, compare_model(stitched.result->handle));
+    KO_TRY(model.runs, compare_model(stitched.result->handle, context_.options.model.seed));
   }
   auto gate3 = Gate3::decide(std::move(set), *state_.sound, model);
-  if (gate3.rejected()) return Trialled{*gate3.rejected()};
-  if (gate3.faulted()) return Trialled{*gate3.faulted()};
+  // A set that did not pass was not taken: it can still be named.
+  if (const auto* rejected = gate3.rejected()) {
+    keep(context_.recorder.write([&](Journal& journal) { return journal.add_verdict(set, *rejected); }));
+    return Trialled{*rejected};
+  }
+  if (const auto* faulted = gate3.faulted()) {
+    keep(context_.recorder.write([&](Journal& journal) { return journal.add_verdict(set, *faulted); }));
+    return Trialled{*faulted};
+  }
+  auto numbers = std::move(gate3).take();
+  keep(context_.recorder.write([&](Journal& journal) { return journal.add_pass(numbers); }));
 
   RaceObservation timing;
   timing.set = model.set;
@@ -119,13 +128,38 @@ Result<Pipeline::Trialled> Pipeline::try_set(const std::vector<size_t>& groups, 
   timing.aa = aa;
   auto samples = race(baseline, stitched.result->handle);
   if (!samples.ok() && is_interrupt(samples.error())) return samples.error();
+  if (samples.ok())
+    keep(context_.recorder.write([&](Journal& journal) {
+      return journal.add(TimingRecord{TimingKind::kModel, model.set, state_.target.fingerprint, *samples, timing.warmup,
+                                      timing.repetition});
+    }));
   timing.samples = {std::move(samples), tolerance::kMaxAttempts};
-  auto gate4 = Gate4::decide(std::move(gate3).take(), timing);
+  auto gate4 = Gate4::decide(std::move(numbers), timing);
   KO_RETURN_IF_ERROR(context_.worker.drop(stitched.result->handle));
-  if (gate4.rejected()) return Trialled{*gate4.rejected()};
-  if (gate4.faulted()) return Trialled{*gate4.faulted()};
+  if (const auto* rejected = gate4.rejected()) {
+    keep(context_.recorder.write([&](Journal& journal) { return journal.add_verdict(numbers, *rejected); }));
+    return Trialled{*rejected};
+  }
+  if (const auto* faulted = gate4.faulted()) {
+    keep(context_.recorder.write([&](Journal& journal) { return journal.add_verdict(numbers, *faulted); }));
+    return Trialled{*faulted};
+  }
+  keep(context_.recorder.write([&](Journal& journal) { return journal.add_pass(gate4.pass()); }));
   const double ratio = gate4.pass().members()[0].race().ratio;
   return Trialled{TrialPass<Gate4Set>{std::move(gate4).take(), ratio}};
+}
+
+Result<std::string> Pipeline::baseline_handle() {
+  if (state_.best_mode == kEagerHandle) return std::string(kEagerHandle);
+  auto stitched = observed([&] { return context_.worker.stitch(state_.best_mode, nullptr); });
+  if (!stitched.result.ok()) return stitched.result.error();
+  return stitched.result->handle;
+}
+
+Result<RatioEstimate> Pipeline::race_against_best(const std::string& handle) {
+  KO_TRY(const std::string baseline, baseline_handle());
+  KO_TRY(auto samples, race(baseline, handle));
+  return estimate_ratio(samples, {.seed = context_.options.model.seed});
 }
 
 Status Pipeline::release_best() {
@@ -167,12 +201,7 @@ Status Pipeline::release_best() {
     return ok_status();
   }
 
-  std::string baseline = kEagerHandle;
-  if (state_.best_mode != kEagerHandle) {
-    auto stitched = observed([&] { return context_.worker.stitch(state_.best_mode, nullptr); });
-    if (!stitched.result.ok()) return stitched.result.error();
-    baseline = stitched.result->handle;
-  }
+  KO_TRY(const std::string baseline, baseline_handle());
   std::optional<AaControl> aa;
   {
     auto same = race(baseline, baseline);
@@ -246,7 +275,7 @@ Status Pipeline::write_optimized(const Optimized& optimized) {
   KO_TRY(auto loaded, context_.worker.load_optimized(path.string()));
   if (loaded.status.value("state", "") != "optimized")
     return Error(ErrorCode::kInternal, "it runs as " + loaded.status.dump());
-  KO_TRY(auto runs, compare_model(loaded.handle));
+  KO_TRY(auto runs, compare_model(loaded.handle, context_.options.model.seed));
   for (const auto& run : runs) {
     if (!run.result.ok()) return run.result.error();
     const auto verdict = judge_comparison(run.result->comparison, model_rule(context_.options.precision, Change::kRewrite));

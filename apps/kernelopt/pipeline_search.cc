@@ -82,12 +82,23 @@ class ResumingEvaluator final : public Evaluator {
 
 class Journaling final : public SearchObserver {
  public:
-  Journaling(Recorder& recorder, std::string group, std::set<std::string> known, std::function<void(const Attempt&)> show)
-      : recorder_(recorder), group_(std::move(group)), known_(std::move(known)), show_(std::move(show)) {}
+  Journaling(Recorder& recorder, std::string group, const std::map<std::string, Candidate>& candidates,
+             std::set<std::string> known, std::function<void(const Attempt&)> show)
+      : recorder_(recorder), group_(std::move(group)), candidates_(candidates), known_(std::move(known)),
+        show_(std::move(show)) {}
   void attempted(const Attempt& attempt) override {
     show_(attempt);
     if (known_.count(attempt.plan_key) || !status.ok()) return;
-    status = recorder_.add("attempt", attempt_to_json(attempt, group_));
+    status = recorder_.write([&](Journal& journal) -> Status {
+      KO_TRY(const int64_t row,
+             journal.add(AttemptRecord{group_, attempt.round, attempt.chain, transform_name(attempt.kind), attempt.description,
+                                       attempt.plan_key, attempt.shape_key, plan_to_json(attempt.plan), std::nullopt}));
+      const auto written = candidates_.find(attempt.digest);
+      if (written == candidates_.end()) return ok_status();
+      return journal.add(written->second, row);
+    });
+    // Last: it is what a resume looks for.
+    if (status.ok()) status = recorder_.add("attempt", attempt_to_json(attempt, group_));
   }
   void round_done(int round, const std::vector<Attempt>& attempts, const std::vector<int>& beam) override {
     json kept = json::array();
@@ -99,6 +110,7 @@ class Journaling final : public SearchObserver {
  private:
   Recorder& recorder_;
   std::string group_;
+  const std::map<std::string, Candidate>& candidates_;
   std::set<std::string> known_;
   std::function<void(const Attempt&)> show_;
 };
@@ -180,9 +192,9 @@ Result<std::vector<Observed<Comparison>>> Pipeline::audit_group(const GroupState
   return comparisons;
 }
 
-Result<std::vector<Observed<ModelRun>>> Pipeline::compare_model(const std::string& handle) {
+Result<std::vector<Observed<ModelRun>>> Pipeline::compare_model(const std::string& handle, uint64_t base) {
   std::vector<Observed<ModelRun>> runs;
-  for (const auto& [seed, calls] : model_seeds(context_.options.model.seed)) {
+  for (const auto& [seed, calls] : model_seeds(base)) {
     auto run = observed([&] { return context_.worker.run_model(handle, seed, calls); });
     if (!run.result.ok()) {
       const auto& error = run.result.error();
@@ -217,7 +229,7 @@ Status Pipeline::audit() {
     if (is_interrupt(stitched.result.error())) return stitched.result.error();
     observation.runs.push_back({Error(ErrorCode::kCandidate, stitched.result.error().to_string()), stitched.attempts});
   } else {
-    KO_TRY(observation.runs, compare_model(stitched.result->handle));
+    KO_TRY(observation.runs, compare_model(stitched.result->handle, context_.options.model.seed));
     KO_RETURN_IF_ERROR(context_.worker.drop(stitched.result->handle));
   }
 
@@ -362,7 +374,7 @@ Status Pipeline::search_group(size_t index, double seconds) {
   PrintingExecutor printer(program, group.group, state_.target);
   KeepingExecutor executor(printer, group.candidates);
   ResumingEvaluator evaluator(*group.evaluator, std::move(finished));
-  Journaling observer(context_.recorder, digest, std::move(known), [&](const Attempt& attempt) {
+  Journaling observer(context_.recorder, digest, group.candidates, std::move(known), [&](const Attempt& attempt) {
     ++candidates_;
     if (attempt.passed()) best = std::min(best, attempt.ratio());
     ProgressState progress;

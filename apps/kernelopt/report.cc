@@ -49,7 +49,7 @@ std::string step_kind_name(StepKind kind) {
 // Attempts of the journal with the verdicts of the gates, in the order tried.
 Result<json> candidates_json(const Recorder& recorder) {
   std::map<std::string, json> gates;
-  KO_TRY(auto verdicts, recorder.all("gate"));
+  KO_TRY(auto verdicts, recorder.verdicts());
   for (auto& verdict : verdicts)
     gates[verdict.at("candidate").get<std::string>()][std::to_string(verdict.at("gate").get<int>())] = {
         {"verdict", verdict.at("verdict")}, {"reason", verdict.at("reason")}, {"evidence", verdict.at("evidence")}};

@@ -58,8 +58,8 @@ Result<Gate2Pass> Qualified::pass() const {
   return std::move(gate2).take();
 }
 
-GroupEvaluator::GroupEvaluator(Worker& worker, Judge& judge, GroupContext context, OnGate on_gate)
-    : worker_(worker), judge_(judge), context_(std::move(context)), on_gate_(std::move(on_gate)) {}
+GroupEvaluator::GroupEvaluator(Worker& worker, Judge& judge, GroupContext context, GateObserver* observer)
+    : worker_(worker), judge_(judge), context_(std::move(context)), observer_(observer) {}
 
 Status GroupEvaluator::prepare() {
   for (int i = 0; i < tolerance::kMinSeeds; ++i) {
@@ -72,17 +72,16 @@ Status GroupEvaluator::prepare() {
 
 template <typename Pass>
 bool GroupEvaluator::note(const Candidate& candidate, int gate, const Decision<Pass>& decision, Evaluation& evaluation) {
-  GateRecord record{gate, "passed", "", json::object()};
   if (const auto* rejected = decision.rejected()) {
-    record = {gate, "rejected", reject_reason_name(rejected->reason), rejected->data};
-    evaluation = {AttemptState::kRejected, fmt::format("gate {}: {}", gate, record.reason), std::nullopt};
+    evaluation = {AttemptState::kRejected, fmt::format("gate {}: {}", gate, reject_reason_name(rejected->reason)),
+                  std::nullopt};
+    if (observer_) observer_->on_verdict(candidate, *rejected);
   } else if (const auto* faulted = decision.faulted()) {
-    record = {gate, "error", faulted->message, faulted->data};
     evaluation = {AttemptState::kError, fmt::format("gate {}: {}", gate, faulted->message), std::nullopt};
-  } else {
-    record.evidence = decision.pass().evidence();
+    if (observer_) observer_->on_verdict(candidate, *faulted);
+  } else if (observer_) {
+    observer_->on_pass(decision.pass());
   }
-  if (on_gate_) on_gate_(candidate, record);
   return decision.passed();
 }
 
@@ -149,7 +148,7 @@ Result<bool> GroupEvaluator::functional(const Candidate& candidate, Gate1Pass pa
   return true;
 }
 
-Result<RatioEstimate> GroupEvaluator::race(const json& candidate) {
+Result<PairedSamples> GroupEvaluator::race(const json& candidate) {
   Stopwatch watch(seconds_["race"]);
   std::optional<PairedSamples> samples;
   for (;;) {
@@ -163,12 +162,13 @@ Result<RatioEstimate> GroupEvaluator::race(const json& candidate) {
     else samples = std::move(more);
     if (context_.race.decide(*samples) != StopReason::kContinue) break;
   }
-  return estimate_ratio(*samples, context_.race.bootstrap);
+  return std::move(*samples);
 }
 
 Result<RatioEstimate> GroupEvaluator::time_baseline() {
   KO_RETURN_IF_ERROR(prepare());
-  return race(context_.baseline);
+  KO_TRY(auto samples, race(context_.baseline));
+  return estimate_ratio(samples, context_.race.bootstrap);
 }
 
 Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candidate>& candidates) {
@@ -194,19 +194,21 @@ Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candi
     if (!note(candidates[i], 1, gate1, evaluations[i])) continue;
     KO_TRY(const bool passed, functional(candidates[i], std::move(gate1).take(), subjects[i], reports[n], evaluations[i]));
     if (!passed) continue;
-    auto estimate = race(candidates[i].to_json());
-    if (!estimate.ok()) {
-      if (is_interrupt(estimate.error())) return estimate.error();
+    auto samples = race(candidates[i].to_json());
+    if (!samples.ok()) {
+      if (is_interrupt(samples.error())) return samples.error();
       // It passed gate 2 and then fell over while it was timed: whoever is at fault, it is not shipped.
-      const bool candidate = is_transient(estimate.error()) || estimate.error().code() == ErrorCode::kCandidate;
+      const bool candidate = is_transient(samples.error()) || samples.error().code() == ErrorCode::kCandidate;
       evaluations[i] = {candidate ? AttemptState::kRejected : AttemptState::kError,
-                        "timing: " + estimate.error().to_string(), std::nullopt};
+                        "timing: " + samples.error().to_string(), std::nullopt};
       qualified_.erase(candidates[i].digest());
       continue;
     }
+    if (observer_) observer_->on_timed(candidates[i], *samples);
+    const auto estimate = estimate_ratio(*samples, context_.race.bootstrap);
     evaluations[i] = {AttemptState::kPassed, "",
-                      Measured{estimate->ratio, estimate->interval.low, estimate->interval.high,
-                               estimate->baseline.count(), estimate->candidate.count()}};
+                      Measured{estimate.ratio, estimate.interval.low, estimate.interval.high, estimate.baseline.count(),
+                               estimate.candidate.count()}};
   }
   return evaluations;
 }

@@ -2,7 +2,6 @@
 // kernels (DESIGN.md sections 6 to 8). Collects the observations; the gates decide.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 
@@ -13,12 +12,15 @@
 
 namespace kernelopt {
 
-// Verdict and evidence of one gate, as the journal and the report keep it.
-struct GateRecord {
-  int gate = 0;
-  std::string verdict;  // "passed", "rejected", "error"
-  std::string reason;
-  nlohmann::json evidence;
+// Told of every decision and every race, from the very objects that hold them; for the journal.
+class GateObserver {
+ public:
+  virtual ~GateObserver() = default;
+  virtual void on_pass(const Gate1Pass& pass) = 0;
+  virtual void on_pass(const Gate2Pass& pass) = 0;
+  virtual void on_verdict(const Candidate& candidate, const Rejected& rejected) = 0;
+  virtual void on_verdict(const Candidate& candidate, const Faulted& faulted) = 0;
+  virtual void on_timed(const Candidate& candidate, const PairedSamples& samples) = 0;
 };
 
 // What gates 1 and 2 were shown about one candidate. The gates are pure, so a pass can be minted from it as often as one is
@@ -41,10 +43,8 @@ struct GroupContext {
 
 class GroupEvaluator final : public Evaluator {
  public:
-  using OnGate = std::function<void(const Candidate&, const GateRecord&)>;
-
-  // Worker and judge must outlive the evaluator.
-  GroupEvaluator(Worker& worker, Judge& judge, GroupContext context, OnGate on_gate = {});
+  // Worker, judge and observer (may be null) must outlive the evaluator.
+  GroupEvaluator(Worker& worker, Judge& judge, GroupContext context, GateObserver* observer = nullptr);
 
   Result<std::vector<Evaluation>> evaluate(const std::vector<Candidate>& candidates) override;
 
@@ -66,14 +66,14 @@ class GroupEvaluator final : public Evaluator {
   // Whether it passed.
   Result<bool> functional(const Candidate& candidate, Gate1Pass pass, const Subject& subject,
                           const Observed<CompileReport>& compiled, Evaluation& evaluation);
-  Result<RatioEstimate> race(const nlohmann::json& candidate);
+  Result<PairedSamples> race(const nlohmann::json& candidate);
   template <typename Pass>
   bool note(const Candidate& candidate, int gate, const Decision<Pass>& decision, Evaluation& evaluation);
 
   Worker& worker_;
   Judge& judge_;
   GroupContext context_;
-  OnGate on_gate_;
+  GateObserver* observer_;
   std::map<uint64_t, nlohmann::json> inputs_;  // by seed
   std::map<std::string, Qualified> qualified_;
   std::map<std::string, double> seconds_;

@@ -120,7 +120,7 @@ ChildProcess::~ChildProcess() { kill(); }
 ChildProcess::Wait ChildProcess::wait_for(int fd, short events, Deadline deadline) {
   for (;;) {
     if (interrupted()) return Wait::kInterrupted;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Monotonic::now()).count();
     if (left <= 0) return Wait::kTimeout;
     pollfd fds[3] = {{fd, events, 0}, {output_, POLLIN, 0}, {interrupt_fd(), POLLIN, 0}};
     const int ready = ::poll(fds, 3, static_cast<int>(std::min<int64_t>(left, 1 << 30)));
@@ -227,8 +227,8 @@ Result<std::string> ChildProcess::receive(Deadline deadline) {
 
 void ChildProcess::finish(std::chrono::milliseconds grace) {
   close_fd(to_child_);
-  const auto end = Clock::now() + grace;
-  while (pid_ > 0 && Clock::now() < end) {
+  const auto end = Monotonic::now() + grace;
+  while (pid_ > 0 && Monotonic::now() < end) {
     siginfo_t info{};
     if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid) break;
     if (output_ >= 0) drain_tail();

@@ -18,8 +18,8 @@ struct ProcessSpec {
   std::string name;                                // for messages: "worker", "judge"
 };
 
-using Clock = std::chrono::steady_clock;
-using Deadline = Clock::time_point;
+using Monotonic = std::chrono::steady_clock;
+using Deadline = Monotonic::time_point;
 
 class ChildProcess {
  public:

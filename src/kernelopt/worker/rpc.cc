@@ -42,7 +42,7 @@ void ProcessRpc::stop() {
 
 Result<json> ProcessRpc::call(const std::string& method, const json& params, std::chrono::milliseconds limit) {
   KO_RETURN_IF_ERROR(start());
-  auto reply = exchange(method, params, Clock::now() + limit);
+  auto reply = exchange(method, params, Monotonic::now() + limit);
   if (reply.ok()) return reply;
   const auto code = reply.error().code();
   if (code == ErrorCode::kWorkerDied || code == ErrorCode::kTimeout || code == ErrorCode::kInterrupted) {

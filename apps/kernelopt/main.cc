@@ -1,0 +1,57 @@
+#include <cstdio>
+#include <exception>
+
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "commands.h"
+#include "kernelopt/worker/interrupt.h"
+
+namespace {
+
+using namespace kernelopt;
+
+Result<int> dispatch(const Options& options) {
+  switch (options.command) {
+    case Command::kInspect: return run_inspect(options);
+    case Command::kOptimize: return run_optimize(options);
+    case Command::kVerify: return run_verify(options);
+    case Command::kResume: return run_resume(options);
+    case Command::kReport: return run_report(options);
+    case Command::kDoctor: return run_doctor(options);
+  }
+  return Error(ErrorCode::kInternal, "unknown command");
+}
+
+int run(int argc, char** argv) {
+  auto parsed = parse_arguments(argc, argv);
+  if (!parsed.ok()) {
+    fmt::print(stderr, "kernelopt: {}\n", parsed.error().to_string());
+    return exit_status(parsed.error().code());
+  }
+  if (const auto* text = std::get_if<std::string>(&*parsed)) {
+    fmt::print("{}", *text);
+    return 0;
+  }
+  install_interrupt_handlers();
+  auto status = dispatch(std::get<Options>(*parsed));
+  if (status.ok()) return *status;
+  const auto& error = status.error();
+  fmt::print(stderr, "kernelopt: {}\n", error.to_string());
+  return exit_status(error.code());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  spdlog::set_default_logger(spdlog::stderr_logger_st("kernelopt"));
+  spdlog::set_pattern("kernelopt %l: %v");
+  spdlog::set_level(spdlog::level::warn);
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "kernelopt: our own fault: {}\n", error.what());
+    return 4;
+  }
+}
