@@ -264,11 +264,12 @@ def test_a_compiler_that_takes_too_long_is_stopped():
 
 def test_a_source_that_starts_with_a_torch_header_gets_it_precompiled(run):
     loop = (
-        f"using V = at::vec::Vectorized<float>; for (long i = 0; i < {N}; i += V::size()) {{ int n = std::min<long>(V::size(), {N} - i);"
+        f"using V = at::vec::Vectorized<float>; "
+        f"for (long i = 0; i < {N}; i += V::size()) {{ int n = std::min<long>(V::size(), {N} - i);"
         " (V::loadu(p0 + i, n) + V::loadu(p1 + i, n)).store(p2 + i, n); }"
     )
     item = candidate(loop)
-    item["kernels"][0]["source"] = "#include <ATen/cpu/vec/vec.h>\n" + item["kernels"][0]["source"]
+    item["kernels"][0]["source"] = "// a comment\n#define KO_LANES 16\n#include <ATen/cpu/vec/vec.h>\n" + item["kernels"][0]["source"]
     built = compiler.compile_candidate(item, 120)
     assert built["symbols"] == ["kernel"]
     if "g++" in compiler.device.find_compiler():

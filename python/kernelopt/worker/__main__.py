@@ -30,8 +30,9 @@ def handlers():
         bridge.adapter_for()
     except Exception as error:
         # Another minor may lack what the bridge imports; its version is the better message then.
-        text = str(error) if type(error).__name__ == "UnsupportedTorch" else f"torch {torch.__version__} is not supported: {error}"
-        return {"hello": _raise("environment", text)}
+        if type(error).__name__ != "UnsupportedTorch":
+            error = f"torch {torch.__version__} is not supported: {error}"
+        return {"hello": _raise("environment", str(error))}
     from kernelopt.worker import compiler, device, groups, models, peaks
 
     threads = os.environ.get("KERNELOPT_THREADS", "")

@@ -1,9 +1,9 @@
 """Compiles C++ candidates as Inductor compiles its own kernels, in parallel, into a cache addressed by content.
 
 The cache is `KERNELOPT_CACHE` (default ~/.cache/kernelopt): `cpp/<key>.so`, the key covering source, command line and
-compiler version; `pch/<key>/` holds precompiled headers. A source's first `#include <...>` of a torch header is what gets
-precompiled: GCC finds `<header>.gch` in the first include folder by itself, so that the source stays complete and what
-ships is compiled from the same text.
+compiler version; `pch/<key>/` holds precompiled headers. A source's first `#include <...>` is what gets precompiled if it is one of torch's
+headers or the intrinsics: GCC finds `<header>.gch` in the first include folder by itself, so that the source stays complete
+and what ships is compiled from the same text.
 """
 
 import concurrent.futures
@@ -20,7 +20,8 @@ import time
 from kernelopt.protocol import one_line
 from kernelopt.worker import device
 
-_HEADER = re.compile(r"^\s*#\s*include\s*<((?:torch|ATen|c10)/[^>]+)>")
+_HEADER = re.compile(r"^\s*#\s*include\s*<((?:torch|ATen|c10)/[^>]+|immintrin\.h)>")
+_BEFORE_HEADER = re.compile(r"^\s*(//.*|#\s*define\s.*[^\\])?$")  # what may stand in front of it
 _LINKERS_OWN = ("_init", "_fini", "_edata", "_end", "__bss_start", "edata", "end")
 _locks = {}
 _locks_guard = threading.Lock()
@@ -93,7 +94,7 @@ def _run(command, timeout_seconds):
 
 def _precompiled_header(source, timeout_seconds):
     """The include folder with the precompiled header that this source can use, or None. Only GCC finds them like this."""
-    first = next((line for line in source.splitlines() if line.strip() and not line.lstrip().startswith("//")), "")
+    first = next((line for line in source.splitlines() if not _BEFORE_HEADER.match(line)), "")
     match = _HEADER.match(first)
     if match is None or "g++" not in os.path.basename(device.find_compiler()):
         return None
