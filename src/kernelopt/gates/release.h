@@ -4,7 +4,7 @@
 // The fastest set is tried first. When it fails, the smallest faulty set of groups is found by delta debugging (bisection
 // where one group is at fault), and only that set falls back to its next candidates, or to the baseline. Every set that
 // passed on the way is kept, and the fastest of them is the result. Where several groups failed only together, each is then
-// tried again on top of the result, so that no more of them stays behind than must.
+// tried again on top of the result, so that no more of them stay behind than must.
 #pragma once
 
 #include <algorithm>
@@ -74,7 +74,7 @@ class RankedRelease {
    private:
     Verdict ask(const Choice& choice);
     std::vector<int> minimal_fault(const Choice& choice, bool& minimal);
-    void restore(const std::vector<std::pair<int, int>>& left_behind);
+    void restore(const std::vector<std::pair<int, int>>& groups);  // each with the rank to try
 
     const std::vector<int>& candidates_;
     TrialFunction& trial_;
@@ -168,12 +168,12 @@ std::vector<int> RankedRelease<Token>::Search<TrialFunction>::minimal_fault(cons
   return suspects;
 }
 
-// Tries each group that fell back only together with others again, on top of the best set so far.
+// Puts groups back, one by one, on top of the best set so far.
 template <typename Token>
 template <typename TrialFunction>
-void RankedRelease<Token>::Search<TrialFunction>::restore(const std::vector<std::pair<int, int>>& left_behind) {
-  if (!result_.pass) return;
-  for (const auto& [group, rank] : left_behind) {
+void RankedRelease<Token>::Search<TrialFunction>::restore(const std::vector<std::pair<int, int>>& groups) {
+  if (!result_.pass || result_.fault) return;
+  for (const auto& [group, rank] : groups) {
     Choice choice = result_.choice;
     if (choice[group] != kBaseline && choice[group] <= rank) continue;
     choice[group] = rank;
@@ -205,6 +205,9 @@ ReleaseResult<Token> RankedRelease<Token>::Search<TrialFunction>::run() {
       choice[group] = choice[group] + 1 < candidates_[group] ? choice[group] + 1 : kBaseline;
     }
   }
+  // The best set may be one that the bisection met: then groups that are not at fault are missing from it as well.
+  for (size_t group = 0; group < choice.size(); ++group)
+    if (choice[group] != kBaseline) left_behind.emplace_back(static_cast<int>(group), choice[group]);
   restore(left_behind);
   return std::move(result_);
 }

@@ -1,0 +1,295 @@
+#include "kernelopt/gates/gates.h"
+
+#include <gtest/gtest.h>
+
+#include "kernelopt/gates/fake_observations.h"
+
+namespace kernelopt {
+namespace {
+
+using namespace testing;
+
+const Error kDied(ErrorCode::kWorkerDied, "the worker died");
+const Error kLate(ErrorCode::kTimeout, "too late");
+const Error kDisk(ErrorCode::kIo, "disk full");
+const Error kRaised(ErrorCode::kCandidate, "raised");
+
+template <typename Pass>
+RejectReason reason(const Decision<Pass>& decision) {
+  EXPECT_TRUE(decision.rejected() != nullptr);
+  return decision.rejected() ? decision.rejected()->reason : RejectReason::kUnknownLanguage;
+}
+
+// --- gate 1
+
+TEST(Gate1, PassesAGoodCandidate) {
+  const auto subject = fake_subject("g0", "a");
+  const auto decision = Gate1::decide(subject, good_report());
+  ASSERT_TRUE(decision.passed());
+  EXPECT_EQ(decision.pass().digest(), subject.candidate->digest());
+  EXPECT_EQ(decision.pass().group(), "g0");
+}
+
+Subject changed(const std::function<void(CandidateParts&)>& change) {
+  CandidateParts parts = fake_candidate("g0", "a")->parts();
+  change(parts);
+  return {std::make_shared<const Candidate>(std::move(parts)), kDevice, Precision::kAccurate, Change::kRewrite};
+}
+
+TEST(Gate1, RejectsWhatIsNoKernel) {
+  const auto rejects = [](RejectReason expected, const std::function<void(CandidateParts&)>& change) {
+    const Subject subject = changed(change);
+    EXPECT_EQ(reason(Gate1::decide(subject, good_report())), expected);
+    ASSERT_TRUE(Gate1::scan(subject).has_value());
+    EXPECT_EQ(Gate1::scan(subject)->reason, expected);
+    EXPECT_EQ(Gate1::scan(subject)->gate, 1);
+  };
+  rejects(RejectReason::kUnknownLanguage, [](auto& parts) { parts.language = "python"; });
+  rejects(RejectReason::kForbiddenSource, [](auto& parts) { parts.kernels[0].source += "void f() { system(0); }"; });
+  rejects(RejectReason::kEntryPoint, [](auto& parts) { parts.kernels[0].source = "void f() {}"; });
+  rejects(RejectReason::kEntryPoint, [](auto& parts) { parts.kernels[0].params.pop_back(); parts.launches[0].args.pop_back(); });
+  rejects(RejectReason::kFormat, [](auto& parts) { parts.formats = {"tf32"}; });
+  rejects(RejectReason::kFormat, [](auto& parts) { parts.formats = {"bf16x6", "bf16"}; });
+  rejects(RejectReason::kLaunchList, [](auto& parts) { parts.launches.clear(); });
+  rejects(RejectReason::kLaunchList, [](auto& parts) { parts.launches[0].kernel = "other"; });
+  rejects(RejectReason::kLaunchList, [](auto& parts) { parts.launches[0].args.push_back("b2"); });
+  rejects(RejectReason::kLaunchList, [](auto& parts) { parts.scratch = {{"b0", DType::kFloat32, 16, false}}; });
+  rejects(RejectReason::kLaunchList, [](auto& parts) { parts.scratch = {{"s0", DType::kFloat32, 0, false}}; });
+}
+
+TEST(Gate1, ReadsTheCompilersReport) {
+  const auto subject = fake_subject("g0", "a");
+  EXPECT_EQ(reason(Gate1::decide(subject, {Error(ErrorCode::kCandidate, "error: expected ;"), 1})),
+            RejectReason::kCompileError);
+  EXPECT_EQ(reason(Gate1::decide(subject, {CompileReport{"k.so", Seconds(1), {"kernel", "helper"}}, 1})),
+            RejectReason::kExtraSymbol);
+  EXPECT_EQ(reason(Gate1::decide(subject, {CompileReport{"k.so", Seconds(1), {}}, 1})), RejectReason::kEntryPoint);
+  EXPECT_TRUE(Gate1::decide(subject, {kDisk, 5}).faulted());
+  EXPECT_TRUE(Gate1::decide(subject, {kDied, 1}).faulted());
+  EXPECT_EQ(reason(Gate1::decide(subject, {kLate, 2})), RejectReason::kHung);
+}
+
+// --- gate 2
+
+Decision<Gate2Pass> gate2(const std::function<void(GroupObservation&)>& change, const Subject& subject = fake_subject("g0", "a")) {
+  GroupObservation observation = good_group(subject.candidate->digest());
+  change(observation);
+  return Gate2::decide(pass1(subject), observation);
+}
+RejectReason gate2_rejects(const std::function<void(GroupRun&)>& change) {
+  return reason(gate2([&](auto& observation) {
+    GroupRun run = *observation.runs[1].result;
+    change(run);
+    observation.runs[1].result = run;
+  }));
+}
+
+TEST(Gate2, PassesAndRecordsRho) {
+  const auto decision = gate2([](auto&) {});
+  ASSERT_TRUE(decision.passed());
+  EXPECT_DOUBLE_EQ(decision.pass().evidence()["rho"].template get<double>(), 1.5);
+}
+
+TEST(Gate2, RejectsEachMisbehaviourByItsReason) {
+  EXPECT_EQ(gate2_rejects([](auto& run) { run.guards_intact = false; }), RejectReason::kOutOfBounds);
+  EXPECT_EQ(gate2_rejects([](auto& run) { run.inputs_unchanged = false; }), RejectReason::kInputsChanged);
+  EXPECT_EQ(gate2_rejects([](auto& run) { run.unwritten = 1; }), RejectReason::kUnwritten);
+  EXPECT_EQ(gate2_rejects([](auto& run) { run.deterministic = false; }), RejectReason::kNotDeterministic);
+  EXPECT_EQ(gate2_rejects([](auto& run) { run.comparison.leaves[0].violations[0] = 1; }), RejectReason::kTolerance);
+  EXPECT_EQ(gate2_rejects([](auto& run) { run.comparison.leaves[0].nonfinite_equal = false; }), RejectReason::kNonFinite);
+  EXPECT_EQ(gate2_rejects([](auto& run) { run.comparison.structure_equal = false; }), RejectReason::kStructure);
+}
+
+TEST(Gate2, WantsThreeFreshSeedsRunTwice) {
+  EXPECT_TRUE(gate2([](auto& o) { o.runs.pop_back(); }).faulted());
+  EXPECT_TRUE(gate2([](auto& o) { o.runs.clear(); }).faulted());
+  EXPECT_TRUE(gate2([](auto& o) { o.runs[2] = o.runs[1]; }).faulted());             // one seed twice
+  EXPECT_TRUE(gate2([](auto& o) { o.used_seeds = {12}; }).faulted());               // not fresh
+  EXPECT_TRUE(gate2([](auto& o) { o.used_seeds = {1, 2, 3}; }).passed());
+  EXPECT_TRUE(gate2([](auto& o) { GroupRun run = *o.runs[0].result; run.runs = 1; o.runs[0].result = run; }).faulted());
+  EXPECT_TRUE(gate2([](auto& o) { GroupRun run = *o.runs[0].result; run.input_case = "large"; o.runs[0].result = run; }).faulted());
+}
+
+TEST(Gate2, TellsFaultsFromRejections) {
+  EXPECT_TRUE(gate2([](auto& o) { o.runs[0] = {kDied, 1}; }).faulted());
+  EXPECT_EQ(reason(gate2([](auto& o) { o.runs[0] = {kDied, 2}; })), RejectReason::kCrashed);
+  EXPECT_EQ(reason(gate2([](auto& o) { o.runs[0] = {kLate, 2}; })), RejectReason::kHung);
+  EXPECT_EQ(reason(gate2([](auto& o) { o.runs[0] = {kRaised, 1}; })), RejectReason::kRunError);
+  EXPECT_TRUE(gate2([](auto& o) { o.runs[0] = {kDisk, 9}; }).faulted());
+  // A wrong result outweighs a fault elsewhere.
+  EXPECT_EQ(reason(gate2([](auto& o) {
+              o.runs[0] = {kDisk, 1};
+              GroupRun run = *o.runs[1].result;
+              run.unwritten = 3;
+              o.runs[1].result = run;
+            })),
+            RejectReason::kUnwritten);
+}
+
+TEST(Gate2, ChallengesNeedAdversarialInputs) {
+  Subject subject = fake_subject("g0", "a");
+  subject.change = Change::kChallenge;
+  EXPECT_TRUE(gate2([](auto&) {}, subject).faulted());
+  const auto add = [](GroupObservation& o, double d_opt) {
+    GroupRun run = good_group_run(14);
+    run.input_case = "large";
+    run.comparison.leaves[0].d_opt = d_opt;
+    o.runs.push_back({run, 1});
+  };
+  EXPECT_TRUE(gate2([&](auto& o) { add(o, 3e-7); }, subject).passed());
+  EXPECT_EQ(reason(gate2([&](auto& o) { add(o, 4e-7); }, subject)), RejectReason::kRho);
+}
+
+TEST(Gate2, LeavesThePassAloneUnlessItPasses) {
+  const auto subject = fake_subject("g0", "a");
+  Gate1Pass pass = pass1(subject);
+  GroupObservation bad = good_group(pass.digest());
+  bad.runs[0] = {kRaised, 1};
+  EXPECT_TRUE(Gate2::decide(std::move(pass), bad).rejected());
+  EXPECT_TRUE(Gate2::decide(std::move(pass), good_group(subject.candidate->digest())).passed());
+}
+
+TEST(GateDeathTest, AnotherSubjectsObservationIsOurBug) {
+  EXPECT_DEATH((void)gate2([](auto& o) { o.candidate = "other"; }), "another candidate");
+  StitchedSet set = stitched({fake_subject("g0", "a")});
+  ModelObservation observation = good_model(set);
+  EXPECT_DEATH((void)Gate3::decide(std::move(set), sound("elsewhere"), observation), "another device");
+  observation.set = "other";
+  EXPECT_DEATH((void)Gate3::decide(std::move(set), sound(), observation), "another set");
+  Gate3Set third = pass3({fake_subject("g0", "a")});
+  EXPECT_DEATH((void)Gate4::decide(std::move(third), good_race("other")), "another set");
+  RaceObservation race = good_race(third.digest());
+  race.repetition = Seconds(0.05);
+  EXPECT_DEATH((void)Gate4::decide(std::move(third), race), "repetition");
+}
+
+// --- gate 3
+
+Decision<Gate3Set> gate3(const std::function<void(ModelObservation&)>& change,
+                         const std::vector<Subject>& subjects = {fake_subject("g0", "a"), fake_subject("g1", "b")}) {
+  StitchedSet set = stitched(subjects);
+  ModelObservation observation = good_model(set);
+  change(observation);
+  return Gate3::decide(std::move(set), sound(), observation);
+}
+
+void damage(Observed<ModelRun>& observed, const std::function<void(LeafComparison&)>& change) {
+  ModelRun run = *observed.result;
+  change(run.comparison.leaves[0]);
+  observed.result = run;
+}
+
+TEST(Gate3, MintsForExactlyItsMembers) {
+  const auto decision = gate3([](auto&) {});
+  ASSERT_TRUE(decision.passed());
+  ASSERT_EQ(decision.pass().members().size(), 2u);
+  for (const Gate3Pass& member : decision.pass().members()) {
+    EXPECT_EQ(member.set(), decision.pass().digest());
+    EXPECT_DOUBLE_EQ(member.evidence()["rho"].get<double>(), 1.5);
+    EXPECT_EQ(member.evidence()["bound"], 4.0);
+  }
+}
+
+TEST(Gate3, RecordsRhoAcceptedOrNot) {
+  const auto far = [](auto& o) {
+    damage(o.runs[2], [](auto& leaf) {
+      leaf.d_opt = 20e-7;
+      leaf.violations[1] = 1;
+    });
+  };
+  const auto decision = gate3(far);
+  EXPECT_EQ(reason(decision), RejectReason::kTolerance);
+  EXPECT_DOUBLE_EQ(decision.rejected()->data["rho"].get<double>(), 10);
+  EXPECT_EQ(decision.rejected()->gate, 3);
+  EXPECT_EQ(decision.rejected()->data["runs"].size(), 3u);
+}
+
+TEST(Gate3, WantsExactlyTheSetInTheProgram) {
+  EXPECT_EQ(reason(gate3([](auto& o) { o.stitched = {std::vector<ReplacedGroup>{{0, "g0", {}}}, 1}; })),
+            RejectReason::kNotStitched);
+  EXPECT_EQ(reason(gate3([](auto& o) {
+              o.stitched = {std::vector<ReplacedGroup>{{0, "g0", {}}, {0, "g1", {}}, {0, "g2", {}}}, 1};
+            })),
+            RejectReason::kNotStitched);
+  // Equal groups are replaced everywhere: twice the same digest is the same set.
+  EXPECT_TRUE(gate3([](auto& o) {
+                o.stitched = {std::vector<ReplacedGroup>{{0, "g0", {}}, {0, "g1", {}}, {1, "g0", {}}}, 1};
+              }).passed());
+  EXPECT_TRUE(gate3([](auto& o) { o.stitched = {kDied, 1}; }).faulted());
+  EXPECT_EQ(reason(gate3([](auto& o) { o.stitched = {kDied, 2}; })), RejectReason::kCrashed);
+}
+
+TEST(Gate3, RefusesGroupsThatTheAuditExcluded) {
+  AuditObservation audit = good_audit();
+  audit.groups = {{"g1", false, {}}};
+  const BaselineSound baseline = std::get<BaselineSound>(BaselineAudit::decide(audit));
+  StitchedSet set = stitched({fake_subject("g0", "a"), fake_subject("g1", "b")});
+  const ModelObservation observation = good_model(set);
+  EXPECT_EQ(reason(Gate3::decide(std::move(set), baseline, observation)), RejectReason::kNotStitched);
+}
+
+TEST(Gate3, FaultsAndFewSeedsArePassesNever) {
+  EXPECT_TRUE(gate3([](auto& o) { o.runs.pop_back(); }).faulted());
+  EXPECT_TRUE(gate3([](auto& o) { o.runs[0] = {kDisk, 1}; }).faulted());
+  EXPECT_EQ(reason(gate3([](auto& o) { o.runs[0] = {kLate, 2}; })), RejectReason::kHung);
+  EXPECT_EQ(reason(gate3([](auto& o) {
+              o.runs[0] = {kDisk, 1};
+              damage(o.runs[1], [](auto& leaf) { leaf.shape_equal = false; });
+            })),
+            RejectReason::kShape);
+}
+
+TEST(Gate3, OneChallengeMakesTheModelsRuleStrict) {
+  Subject challenge = fake_subject("g0", "a");
+  StitchedSet plain = stitched({challenge});
+  const ModelObservation observation = [&] {
+    ModelObservation o = good_model(plain);
+    damage(o.runs[0], [](auto& leaf) { leaf.d_opt = 4e-7; });  // rho 2, allclose holds
+    return o;
+  }();
+  EXPECT_TRUE(Gate3::decide(std::move(plain), sound(), observation).passed());
+
+  challenge.change = Change::kChallenge;
+  GroupObservation group = good_group(challenge.candidate->digest());
+  GroupRun adversarial = good_group_run(14);
+  adversarial.input_case = "large";
+  group.runs.push_back({adversarial, 1});
+  std::vector<Gate2Pass> passes;
+  passes.push_back(Gate2::decide(pass1(challenge), group).take());
+  StitchedSet set = PassSets::stitch(std::move(passes)).value();
+  EXPECT_EQ(reason(Gate3::decide(std::move(set), sound(), observation)), RejectReason::kRho);
+}
+
+// --- gate 4
+
+Decision<Gate4Set> gate4(double ratio, const std::function<void(RaceObservation&)>& change = [](auto&) {}) {
+  Gate3Set set = pass3({fake_subject("g0", "a"), fake_subject("g1", "b")});
+  RaceObservation race = good_race(set.digest(), ratio);
+  change(race);
+  return Gate4::decide(std::move(set), race);
+}
+
+TEST(Gate4, HoldsTheMargin) {
+  EXPECT_TRUE(gate4(0.5).passed());
+  EXPECT_TRUE(gate4(1.0).passed());
+  EXPECT_TRUE(gate4(1.029).passed());
+  const auto slow = gate4(1.031);
+  EXPECT_EQ(reason(slow), RejectReason::kTooSlow);
+  EXPECT_NEAR(slow.rejected()->data["race"]["ratio"].get<double>(), 1.031, 1e-9);
+}
+
+TEST(Gate4, WantsEnoughPairs) {
+  EXPECT_TRUE(gate4(0.5, [](auto& race) { race.samples = {fake_samples(0.5, 4), 1}; }).faulted());
+  EXPECT_TRUE(gate4(0.5, [](auto& race) { race.samples = {fake_samples(0.5, 5), 1}; }).passed());
+  EXPECT_TRUE(gate4(0.5, [](auto& race) { race.samples = {kDied, 1}; }).faulted());
+  EXPECT_EQ(reason(gate4(0.5, [](auto& race) { race.samples = {kLate, 2}; })), RejectReason::kHung);
+}
+
+TEST(Gate4, KeepsTheAaControlAsEvidence) {
+  const auto decision = gate4(0.9, [](auto& race) { race.aa = evaluate_aa(fake_samples(1.0), {}, tolerance::kAaBias); });
+  ASSERT_TRUE(decision.passed());
+  EXPECT_EQ(decision.pass().members()[0].evidence()["aa"]["clean"], true);
+}
+
+}  // namespace
+}  // namespace kernelopt

@@ -1,0 +1,12 @@
+// error: private within this context
+// Minting a pass outside its gate.
+#include "kernelopt/gates/gates.h"
+#include "kernelopt/gates/outcome.h"
+#include "kernelopt/journal/journal.h"
+#include "kernelopt/journal/reader.h"
+
+namespace kernelopt {
+
+Gate4Pass refused(Gate3Pass pass, RatioEstimate race) { return Gate4Pass(std::move(pass), race, {}); }
+
+}  // namespace kernelopt

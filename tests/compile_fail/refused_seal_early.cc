@@ -1,0 +1,12 @@
+// error: no matching function for call to .*VerifiedKernel
+// Sealing a kernel before gate 4.
+#include "kernelopt/gates/gates.h"
+#include "kernelopt/gates/outcome.h"
+#include "kernelopt/journal/journal.h"
+#include "kernelopt/journal/reader.h"
+
+namespace kernelopt {
+
+VerifiedKernel refused(Gate3Pass pass) { return VerifiedKernel(std::move(pass)); }
+
+}  // namespace kernelopt
