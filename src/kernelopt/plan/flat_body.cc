@@ -98,6 +98,12 @@ FlatBody flatten(const Body& body) {
   flat.vars = body.vars;
   std::map<ValueId, ValueId> ids;
   flatten_block(body.block, kNoValue, ids, flat);
+  // The index of an argmax is counted in the order in which the body was written, whatever becomes of its loops.
+  Expr index(0);
+  for (const auto& v : body.vars)
+    if (v.kind == VarKind::kReduce) index = index * Expr(v.extent) + Expr::var(v.name);
+  for (auto& f : flat.ops)
+    if (f.op.code == OpCode::kReduction && (f.op.reduction == ReductionKind::kArgMax || f.op.reduction == ReductionKind::kArgMin)) f.op.index = index;
   return flat;
 }
 
@@ -109,7 +115,7 @@ void substitute_vars(FlatBody& body, const std::map<std::string, Expr>& replacem
   }
 }
 
-void rename_var(FlatBody& body, const std::string& from, const std::string& to) {
+void rename_var(FlatBody& body, std::string from, std::string to) {
   if (from == to) return;
   for (auto& v : body.vars)
     if (v.name == from) v.name = to;

@@ -38,7 +38,7 @@ FlatBody flatten(const Body& body);
 // Replaces loop variables in every index and size, then simplifies with the body's extents.
 void substitute_vars(FlatBody& body, const std::map<std::string, Expr>& replacement);
 // Renames a variable everywhere.
-void rename_var(FlatBody& body, const std::string& from, const std::string& to);
+void rename_var(FlatBody& body, std::string from, std::string to);
 // var -> outer * inner_extent + inner, in place of var; false where inner_extent does not divide its extent. The new
 // variables are var + "h" and var + "l".
 bool split_var(FlatBody& body, const std::string& var, int64_t inner_extent);

@@ -359,6 +359,20 @@ Status two_pass(WorkGroup& work, const std::string& target) {
     if (f.op.code == OpCode::kStore) return unsupported("two pass: " + target + " stores inside its loop");
   const DType dtype = reduction->op.dtypes.empty() ? reduction->op.dtype : reduction->op.dtypes[0];
   const double n = static_cast<double>(original.reduce_elements());
+  bool wants_spread = false;
+  for (const auto& f : original.ops) wants_spread = wants_spread || (f.op.code == OpCode::kGet && f.op.args[0] == reduction->op.id && f.op.which == 1);
+  if (!wants_spread) {
+    FlatBody only;
+    only.name = target + ".mean";
+    only.vars = original.vars;
+    const auto ids = append_ops(only, slice(original, {reduction->op.args[0]}), "_m");
+    const ValueId sum = add_reduction(only, ReductionKind::kSum, dtype, {ids.at(reduction->op.args[0])});
+    const ValueId count = add_constant(only, dtype, n);
+    const ValueId mean = add_op(only, OpCode::kTrueDiv, dtype, {sum, count});
+    KO_RETURN_IF_ERROR(append_after(only, original, *reduction, {mean, count, count}));
+    work.bodies[at] = std::move(only);
+    return ok_status();
+  }
   const auto input = slice(original, {reduction->op.args[0]});
   const auto [index, elements] = iter_index(original);
   const std::string mean_buffer = fresh_buffer(work, target + ".mean", dtype, elements);

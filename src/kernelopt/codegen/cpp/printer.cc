@@ -147,12 +147,19 @@ class KernelPrinter {
     if (lanes_shared) trips.back() = full + (rest > 0);
     int64_t total = 1;
     for (int64_t t : trips) total *= t;
-    const size_t last = nest.shared.size() - 1;
-    const auto counter = [&](size_t k) { return lanes_shared && k == last ? nest.shared[k].name + "_t" : nest.shared[k].name; };
+    const size_t lane_loop = nest.shared.size() - 1;
+    const auto counter = [&](size_t k) { return lanes_shared && k == lane_loop ? nest.shared[k].name + "_t" : nest.shared[k].name; };
+    // The innermost loop that runs at all; loops of one iteration cost nothing.
+    size_t last = lane_loop;
+    while (last > 0 && trips[last] == 1) --last;
     out += "    const int64_t total = " + std::to_string(total) + "LL, end = total * (tid + 1) / nt;\n";
     out += "    int64_t at = total * tid / nt;\n";
     int64_t below = 1;
     for (size_t k = nest.shared.size(); k-- > 0;) {
+      if (k > last) {
+        out += "    const int64_t " + counter(k) + " = 0;\n";
+        continue;
+      }
       std::string start = below == 1 ? "at" : "at / " + std::to_string(below) + "LL";
       if (k > 0) start = "(" + start + ") % " + std::to_string(trips[k]) + "LL";
       out += "    int64_t " + counter(k) + " = " + start + ";\n";
@@ -160,22 +167,27 @@ class KernelPrinter {
     }
     const std::string inner = counter(last);
     out += "    while (at < end) {\n";
-    out += "      const int64_t stop = imin(" + std::to_string(trips.back()) + "LL, " + inner + " + (end - at));\n";
+    out += "      const int64_t stop = imin(" + std::to_string(trips[last]) + "LL, " + inner + " + (end - at));\n";
     out += "      at += stop - " + inner + ";\n";
+    const auto loop = [&](const std::string& until, const std::string& lane_start, const std::string& work) {
+      std::string text = "      for (; " + inner + " < " + until + "; ++" + inner + ") {\n";
+      if (!lane_start.empty()) text += "        const int64_t " + nest.shared[lane_loop].name + " = " + lane_start + ";\n";
+      return text + work + "      }\n";
+    };
     if (!lanes_shared) {
       KO_TRY(const std::string work, printer.print(Instance{}, 4));
-      out += "      for (; " + inner + " < stop; ++" + inner + ") {\n" + work + "      }\n";
+      out += loop("stop", "", work);
     } else {
-      const std::string& name = nest.shared[last].name;
+      const Instance whole{static_cast<size_t>(copies), 0, false};
+      const Instance part{static_cast<size_t>((rest + kernel_.lanes - 1) / kernel_.lanes), static_cast<int>(rest % kernel_.lanes), false};
       if (full > 0) {
-        KO_TRY(const std::string work, printer.print(Instance{static_cast<size_t>(copies), 0, false}, 4));
-        out += "      for (; " + inner + " < imin(stop, " + std::to_string(full) + "LL); ++" + inner + ") {\n";
-        out += "        const int64_t " + name + " = " + inner + " * " + std::to_string(tile) + ";\n" + work + "      }\n";
+        KO_TRY(const std::string work, printer.print(whole, 4));
+        if (last == lane_loop) out += loop("imin(stop, " + std::to_string(full) + "LL)", counter(lane_loop) + " * " + std::to_string(tile), work);
+        else out += loop("stop", "0", work);
       }
       if (rest > 0) {
-        const Instance part{static_cast<size_t>((rest + kernel_.lanes - 1) / kernel_.lanes), static_cast<int>(rest % kernel_.lanes), false};
         KO_TRY(const std::string work, printer.print(part, 4));
-        out += "      if (" + inner + " < stop) {\n        const int64_t " + name + " = " + std::to_string(full * tile) + ";\n" + work + "      }\n";
+        out += loop("stop", std::to_string(full * tile), work);
       }
     }
     out += "      " + inner + " = 0;\n";

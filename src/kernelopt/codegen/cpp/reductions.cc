@@ -196,17 +196,15 @@ Status NestPrinter::update_reduction(const FlatOp& f, const Instance& instance) 
         DType type = natural_rep(phase_->body.definition(op.args[0])->op.dtype);
         if (type == DType::kBool) type = DType::kInt32;
         const bool narrow = phase_->body.reduce_elements() < INT32_MAX / 2;
-        Expr index(0);
-        for (const auto& v : phase_->body.vars)
-          if (v.kind == VarKind::kReduce) index = index * Expr(v.extent) + Expr::var(v.name);
+        const Expr index = op.index;  // row-major over the reduction loops as the body was written
         const std::string less = op.reduction == ReductionKind::kArgMin ? "true" : "false";
-        if (a.vector) {
-          line("arg_step<" + less + ">(" + name(0) + ", " + name(1) + ", " + in(0, type) + ", " + vector_text(index, u, narrow) + ", " +
-               (tail ? mask : "splat_mask(true)") + ");");
-        } else {
-          line("arg_step1<" + less + ">(" + name(0) + ", " + name(1) + ", " + in(0, type) + ", " + (narrow ? "int32_t(" : "int64_t(") +
-               scalar_text(index, 0) + "));");
-        }
+        const DType index_type = narrow ? DType::kInt32 : DType::kInt64;
+        // A second argument is the index itself.
+        std::string at;
+        if (op.args.size() > 1) at = in(1, index_type);
+        else at = a.vector ? vector_text(index, u, narrow) : std::string(memory_type(index_type)) + "(" + scalar_text(index, 0) + ")";
+        if (a.vector) line("arg_step<" + less + ">(" + name(0) + ", " + name(1) + ", " + in(0, type) + ", " + at + ", " + (tail ? mask : "splat_mask(true)") + ");");
+        else line("arg_step1<" + less + ">(" + name(0) + ", " + name(1) + ", " + in(0, type) + ", " + at + ");");
         break;
       }
       case ReductionKind::kWelford: {
