@@ -125,7 +125,11 @@ class Printer {
 
   int shape_of(const Expr& expr) const {
     int shape = kUniform;
-    for (const auto& name : expr.variables()) shape |= variables_.at(name).shape;
+    for (const auto& name : expr.variables()) {
+      const auto at = variables_.find(name);
+      KO_CHECK(at != variables_.end(), "variable " + name + " of " + expr.to_string() + " has no value in " + phase_->body.name + (looped_ ? " looped" : "") + (in_late_ ? " late" : "") + " loops " + std::to_string(phase_->body.vars.size()) + phase_->body.vars.back().name + column_);
+      shape |= at->second.shape;
+    }
     return shape;
   }
 
