@@ -39,7 +39,8 @@ struct PlanSpace::Impl {
   }
   NestOptions default_options() const {
     NestOptions options;
-    options.wanted_parallel = 1;
+    // A GPU wants several programs a multiprocessor; joining more steps at their expense does not pay.
+    options.wanted_parallel = target.kind == DeviceKind::kCuda ? 4 * target.threads : 1;
     return options;
   }
   NestOptions options_like(const KernelPlan& plan) const {
@@ -214,7 +215,7 @@ std::vector<Move> PlanSpace::starts() const {
   NestOptions streaming = options;
   streaming.stream = true;
   NestOptions wide = options;
-  wide.wanted_parallel = impl.target.threads;
+  wide.wanted_parallel = std::max<int64_t>(options.wanted_parallel, impl.target.threads);
   // Reductions that would leave threads idle are split first of all.
   const auto base_split = split(two_pass, 1), inline_split = split(inlined, 1), online_split = split(online, 1);
   add(TransformKind::kFuseSteps, "one pass over memory where legal", impl.built(base_split, wide, like));
