@@ -19,6 +19,7 @@ import time
 
 from kernelopt.protocol import one_line
 from kernelopt.worker import device
+from kernelopt.worker.errors import CompileError
 
 _HEADER = re.compile(r"^\s*#\s*include\s*<((?:torch|ATen|c10)/[^>]+|immintrin\.h)>")
 _BEFORE_HEADER = re.compile(r"^\s*(//.*|#\s*define\s.*[^\\])?$")  # what may stand in front of it
@@ -33,14 +34,6 @@ def cache_folder(*parts):
     path = os.path.join(base, *parts)
     os.makedirs(path, exist_ok=True)
     return path
-
-
-class CompileError(Exception):
-    """The candidate's fault: message is the compiler's first error, detail its whole output."""
-
-    def __init__(self, message, detail=""):
-        super().__init__(message)
-        self.detail = detail
 
 
 def compile_source(source, timeout_seconds):
