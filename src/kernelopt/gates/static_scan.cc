@@ -177,7 +177,19 @@ class Scan {
     return false;
   }
 
+  // The one exception that a kernel may throw, after its loops: an index was out of bounds, as the compiler's kernels do.
+  bool bounds_failure() {
+    if (tokens_[at_].text != "throw") return false;
+    std::string statement;
+    size_t last = at_;
+    for (; last < tokens_.size() && tokens_[last].text != ";" && last < at_ + 12; ++last) statement += tokens_[last].text;
+    if (statement != "throwstd::runtime_error(\"index out of bounds\")") return false;
+    at_ = last;
+    return true;
+  }
+
   void token() {
+    if (bounds_failure()) return;
     const CppToken& token = tokens_[at_];
     switch (token.kind) {
       case CppTokenKind::kBad: return find(token.line, token.text, "not a token of a kernel");

@@ -65,6 +65,12 @@ TEST(StaticScan, AdmitsWhatKernelsAreMadeOf) {
     EXPECT_EQ(finding(with("", before)), "") << before;
 }
 
+TEST(StaticScan, AdmitsOnlyTheOutOfBoundsException) {
+  EXPECT_EQ(finding(with("if (x > 1) throw std::runtime_error(\"index out of bounds\");")), "");
+  EXPECT_NE(finding(with("throw std::runtime_error(\"something else\");")), "");
+  EXPECT_NE(finding(with("throw std::runtime_error(\"index out of bounds\"), system(0);")), "");
+}
+
 TEST(StaticScan, RefusesWaysOutOfAKernel) {
   for (const char* inside : {
            "system(\"ls\");", "std::system(0);", "::system(0);", "asm(\"nop\");", "__asm__ volatile (\"nop\");",
