@@ -184,7 +184,7 @@ def try_group(label, program, header, group, candidates, folder, options, stem):
     start = make_buffers(program, names, 7)
     theirs = {name: tensor.clone() for name, tensor in start.items()}
     base.bind(theirs)()
-    expected = {name: theirs[f"b{names.index(name)}"] for name in outputs}
+    expected = {name: theirs[f"b{names.index(name)}"].clone() for name in outputs}
     for number, line in enumerate(candidates):
         text = f"{line['kind']}: {line['description']}"
         if "refused" in line:

@@ -434,6 +434,7 @@ Result<LoweredKernel> lower_work(WorkGroup work, const KernelPlan& plan) {
       for (const auto& phase : nest.phases) {
         buffer.read = buffer.read || phase.body.reads(name);
         buffer.written = buffer.written || phase.body.writes(name);
+        for (const auto& f : phase.body.ops) buffer.read = buffer.read || (f.op.buffer == name && f.op.atomic_add);
       }
     if (!buffer.read && !buffer.written) continue;
     buffer.place = info.external ? Place::kMemory : Place::kScratch;
