@@ -2,7 +2,8 @@
 
 A tree is JSON. Every node is an object with `kind`:
 
-  tensor      path, dtype, size, stride: the file holds the elements between the first and the last one, in memory order
+  tensor      path, dtype, size, stride: the file holds the elements between the first and the last one, in memory order;
+              with `ipc` (a handle) that memory is on a GPU, `path` is only a name, and the writer keeps it until told
   dict        items: [[key node, value node], ...], type: the class's name
   list, tuple items
   namedtuple  items, fields, type (torch.return_types included)
@@ -21,6 +22,7 @@ import tempfile
 
 import torch
 
+from kernelopt import cuda_ipc
 from kernelopt.protocol import finite, number
 
 _DTYPES = {
@@ -63,11 +65,16 @@ def folder():
 _own_folder = None
 _counter = itertools.count()
 _written = set()
+_shared = {}  # path of a leaf in device memory -> cuda_ipc.Block
 
 
 def write_tensor(tensor):
-    """One leaf. Raises OSError where the folder is full."""
+    """One leaf: shared device memory where the tensor is on a GPU, else a file. Raises OSError where the folder is full."""
     tensor = tensor.detach()
+    if tensor.device.type == "cuda" and cuda_ipc.enabled():
+        leaf = _share(tensor)
+        if leaf is not None:
+            return leaf
     if tensor.device.type != "cpu":
         tensor = tensor.to("cpu")
     if tensor.is_conj() or tensor.is_neg():
@@ -87,9 +94,53 @@ def write_tensor(tensor):
     return {"kind": "tensor", "path": path, "dtype": dtype_name(tensor.dtype), "size": size, "stride": stride}
 
 
-def read_tensor(leaf):
-    """The tensor of a leaf, on the CPU. It maps the file privately: writing to it changes nothing elsewhere, and the file
-    may be removed while it lives. Raises ValueError where the file does not fit the leaf."""
+def _share(tensor):
+    """A leaf in device memory, kept until `remove_files` or exit; None where it cannot be shared."""
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    size, stride = list(tensor.shape), list(tensor.stride())
+    elements = span(size, stride)
+    # Memory of its own: the other process sees nothing else of ours through the handle, and later writes do not show.
+    flat = cuda_ipc.allocate(elements * tensor.element_size())
+    if flat is None:
+        return None
+    if elements:
+        flat.tensor().copy_(tensor.as_strided((elements,), (1,)).view(torch.uint8))
+        torch.cuda.synchronize()
+    path = f"cuda-ipc:{os.getpid()}-{next(_counter)}"
+    _shared[path] = flat
+    return {"kind": "tensor", "path": path, "ipc": flat.handle, "dtype": dtype_name(tensor.dtype), "size": size, "stride": stride}
+
+
+def read_tensor(leaf, device="cpu"):
+    """The tensor of a leaf, on `device`. On the CPU a file is mapped privately: writing to it changes nothing elsewhere, and
+    the file may be removed while it lives. On a GPU it is a copy of this process's own. Raises ValueError where the file does
+    not fit the leaf."""
+    if "ipc" in leaf:
+        return _read_shared(leaf, device)
+    tensor = _read_file(leaf)
+    return tensor if torch.device(device).type == "cpu" else _moved(tensor, device)
+
+
+def _moved(tensor, device):
+    """A copy on another device in the same layout, gaps included."""
+    flat = tensor.as_strided((span(tensor.shape, tensor.stride()),), (1,)) if tensor.numel() else tensor.reshape(-1)
+    return flat.to(device).as_strided(tensor.shape, tensor.stride()) if tensor.numel() else tensor.to(device)
+
+
+def _read_shared(leaf, device):
+    dtype, size, stride = dtype_of(leaf["dtype"]), leaf["size"], leaf["stride"]
+    count = span(size, stride) * dtype.itemsize
+    if not count:
+        return torch.empty_strided(size, stride, dtype=dtype, device=device)
+    if leaf["path"] in _shared:  # a process cannot open its own handle
+        raw = _shared[leaf["path"]].tensor()[:count].clone()
+    else:
+        raw = cuda_ipc.copy_of(leaf["ipc"], count)
+    return raw.to(device).view(dtype).as_strided(size, stride)
+
+
+def _read_file(leaf):
     dtype, size, stride = dtype_of(leaf["dtype"]), leaf["size"], leaf["stride"]
     if len(size) != len(stride) or any(step < 0 for step in stride):
         raise ValueError(f"leaf {leaf['path']}: sizes {size} do not fit strides {stride}")
@@ -107,6 +158,9 @@ def remove_files(tree):
     home = os.path.realpath(folder())
     removed = 0
     for leaf in _tensor_leaves(tree):
+        if leaf["path"].startswith("cuda-ipc:"):
+            removed += _shared.pop(leaf["path"], None) is not None
+            continue
         if os.path.dirname(os.path.realpath(leaf["path"])) != home:
             continue
         try:
@@ -121,6 +175,7 @@ def remove_files(tree):
 def remove_own_files():
     """Removes every file that this process wrote, and the folder if it made one; runs at exit."""
     global _own_folder
+    _shared.clear()
     while _written:
         try:
             os.unlink(_written.pop())
@@ -226,12 +281,12 @@ class Opaque:
         return False
 
 
-def read_tree(node):
-    """The Python value of a tree. Classes other than built-in ones and torch's come back as NamedTuple, Mapping or Opaque
+def read_tree(node, device="cpu"):
+    """The Python value of a tree, its tensors on `device`. Classes other than built-in ones and torch's come back as NamedTuple, Mapping or Opaque
     with the same `flatten`."""
     kind = node["kind"]
     if kind == "tensor":
-        return read_tensor(node)
+        return read_tensor(node, device)
     if kind == "none":
         return None
     if kind == "value":
@@ -239,18 +294,18 @@ def read_tree(node):
             return complex(*(number(part) for part in node["value"]))
         return {"int": int, "float": float, "bool": bool, "str": str}[node["type"]](node["value"])
     if kind == "list":
-        return [read_tree(item) for item in node["items"]]
+        return [read_tree(item, device) for item in node["items"]]
     if kind == "tuple":
-        return tuple(read_tree(item) for item in node["items"])
+        return tuple(read_tree(item, device) for item in node["items"])
     if kind == "dict":
-        pairs = [(read_tree(key), read_tree(item)) for key, item in node["items"]]
+        pairs = [(read_tree(key, device), read_tree(item, device)) for key, item in node["items"]]
         if node["type"] == "dict":
             return dict(pairs)
         result = Mapping(pairs)
         result.kernelopt_type = node["type"]
         return result
     if kind == "namedtuple":
-        items = [read_tree(item) for item in node["items"]]
+        items = [read_tree(item, device) for item in node["items"]]
         module, _, name = node["type"].rpartition(".")
         if module == "torch.return_types" and hasattr(torch.return_types, name):
             return getattr(torch.return_types, name)(items)

@@ -37,6 +37,9 @@ _DTYPES = {
 }
 
 
+_DRAWN_KEPT = 2  # seeds
+
+
 def seed_everything(seed):
     """Seeds torch, random and, where it is loaded already or installed, numpy."""
     torch.manual_seed(seed)
@@ -232,6 +235,7 @@ class LoadedModel:
         self.dtype = _DTYPES[dtype] if dtype is not None else None
         self.seed = seed
         self.source = ModelSource(spec)
+        self._drawn = {}  # seed -> inputs on a GPU
         self._file_inputs = None if inputs is None else _as_arguments(_load_file(inputs), inputs)
         self._state_dict = None if state_dict is None else _load_file(state_dict)
         self.pristine = self._build()
@@ -257,9 +261,18 @@ class LoadedModel:
     def inputs(self, seed):
         """Fresh arguments for `seed`, on the device and in the dtype asked for; from the inputs file where there is one,
         which is the same for every seed."""
+        # Drawing on the host and copying to a GPU takes seconds where inputs are large: the last ones are kept there.
+        if seed in self._drawn:
+            with user_code("moving the inputs to their device"):
+                return copy_inputs(self._drawn[seed])
+        while len(self._drawn) >= _DRAWN_KEPT:
+            del self._drawn[next(iter(self._drawn))]
         drawn = self._file_inputs if self._file_inputs is not None else self.source.draw(seed)
         with user_code("moving the inputs to their device"):
-            return copy_inputs(drawn, self.device, self.dtype)
+            if self.device.type == "cpu":
+                return copy_inputs(drawn, self.device, self.dtype)
+            self._drawn[seed] = copy_inputs(drawn, self.device, self.dtype)
+            return copy_inputs(self._drawn[seed])
 
     def _check_arity(self):
         given = self.inputs(self.seed)

@@ -13,6 +13,8 @@ import torch
 from kernelopt import bridge, exchange, model_loader, protocol, state
 from kernelopt.protocol import ProtocolError, required
 
+from kernelopt.worker import cuda
+
 from . import groups, reference
 from . import compare as leaf_compare
 
@@ -28,8 +30,8 @@ def _json(value):
 
 def _read(tree, what):
     try:
-        return exchange.read_tree(tree)
-    except (KeyError, TypeError, ValueError, OSError) as error:
+        return exchange.read_tree(tree, cuda.default_device())
+    except (KeyError, TypeError, ValueError, OSError, RuntimeError) as error:
         raise ProtocolError("internal", f"{what} cannot be read: {error}") from error
 
 
@@ -38,14 +40,28 @@ class Judge:
 
     def __init__(self):
         self._references = None
-        self._groups = groups.Groups()
+        self._device = cuda.default_device()
+        self._groups = groups.Groups(self._device)
 
     def handlers(self):
         names = (
             "hello", "load_model", "reference_model", "compare_model", "group_inputs", "compare_group", "check_lowering",
             "drop_files",
         )
-        return {name: getattr(self, name) for name in names}
+        return {name: self._alone(name, getattr(self, name)) for name in names}
+
+    def _alone(self, name, handler):
+        """Nothing of ours uses the GPU while a worker of ours times on it."""
+        if self._device == "cpu" or name in ("hello", "drop_files"):
+            return handler
+
+        def locked(params, progress):
+            with cuda.device_lock():
+                result = handler(params, progress)
+                cuda.synchronize()
+                return result
+
+        return locked
 
     def hello(self, params, progress):
         # The facts are about the machine, so both processes read them with the same code.
@@ -55,15 +71,17 @@ class Judge:
             minor = bridge.adapter_for().minor
         except bridge.UnsupportedTorch as error:
             raise ProtocolError("environment", str(error)) from error
-        facts = device.cpu_facts()
+        facts = cuda.facts() if self._device == "cuda" else device.cpu_facts()
+        fingerprint = bridge.fingerprint(device=self._device)
         return {
             "protocol": protocol.VERSION, "role": "judge", "torch": torch.__version__, "adapter": minor,
-            "python": platform.python_version(), "device": facts, "fingerprint": bridge.fingerprint(),
+            "python": platform.python_version(), "device": facts,
+            "fingerprint": cuda.fingerprint(fingerprint) if self._device == "cuda" else fingerprint,
         }
 
     def load_model(self, params, progress):
         loaded = model_loader.LoadedModel(
-            required(params, "path"), params.get("device") or "cpu", params.get("dtype"), params.get("seed") or 0,
+            required(params, "path"), params.get("device") or self._device, params.get("dtype"), params.get("seed") or 0,
             params.get("inputs"), params.get("state_dict"),
         )
         _, needs = model_loader.observe(loaded)

@@ -40,7 +40,8 @@ def surviving(program, group):
 class Groups:
     """Answers `group_inputs` and `compare_group`; keeps what it drew and evaluated, least recently used dropped first."""
 
-    def __init__(self):
+    def __init__(self, device="cpu"):
+        self._device = device
         self._programs = {}
         self._kept = collections.OrderedDict()
         self._samples = {}
@@ -60,7 +61,7 @@ class Groups:
         key = (*place, seed, case, id(samples))
         if key not in self._kept:
             try:
-                drawn = inputs.group_inputs(program, group, seed, case, samples)
+                drawn = inputs.group_inputs(program, group, seed, case, samples, device=self._device)
             except loop_ir.LoopError as error:
                 raise ProtocolError("unsupported", f"no inputs for the group: {error}") from error
             except ValueError as error:
@@ -81,7 +82,7 @@ class Groups:
         if "float64" not in entry:
             try:
                 for mode in ("float32", "float64"):
-                    entry[mode] = loop_ir.evaluate(program, group, entry["inputs"], mode)
+                    entry[mode] = loop_ir.evaluate(program, group, entry["inputs"], mode, self._device)
             except loop_ir.LoopError as error:
                 raise ProtocolError("unsupported", f"the group cannot be evaluated: {error}") from error
         return program, entry["float32"], entry["float64"]

@@ -20,6 +20,8 @@ from .memory import Memory
 
 # Elements of one block. A float64 value of a block takes 8 MiB, and a body keeps a few dozen values at most.
 BLOCK_ELEMENTS = 1 << 20
+# A GPU needs long blocks to be busy, and has the memory: 128 MiB a float64 value.
+GPU_BLOCK_ELEMENTS = 1 << 24
 
 _EFFECTS = ("store", "store_reduction", "check_bounds")
 
@@ -64,13 +66,14 @@ def walk(ops):
             yield from walk(op["block"]["ops"])
 
 
-def evaluate(program, group, inputs, mode, device="cpu", memory=None, block_elements=BLOCK_ELEMENTS):
+def evaluate(program, group, inputs, mode, device="cpu", memory=None, block_elements=None):
     """Runs the steps `group` of `program` and returns the Memory with all buffers that they wrote.
 
     `inputs` maps real names to tensors and is not changed. A `memory` from an earlier call goes on from there.
     """
     steps = find_steps(program, group)
     memory = memory or Memory(program["buffers"], mode, device)
+    block_elements = block_elements or (BLOCK_ELEMENTS if memory.device.type == "cpu" else GPU_BLOCK_ELEMENTS)
     for name, tensor in inputs.items():
         memory.write(name, tensor)
     with torch.no_grad():

@@ -55,6 +55,10 @@ class Memory:
             name = parent
         raise ValueError(f"buffer {name!r} is its own base")
 
+    def extent_of(self, root):
+        """Elements of the storage of a buffer that owns one."""
+        return self._extents[root]
+
     def storage(self, name):
         """The flat storage that `name` addresses from element 0 on; made on first use."""
         root, offset = self.root(name)

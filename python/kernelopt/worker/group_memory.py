@@ -5,13 +5,16 @@ one arena. Whatever a run may not write (guards, gaps between the elements of a 
 afterwards with what was there before.
 """
 
+import ctypes
+import functools
+
 import torch
 
 from kernelopt import exchange
 from kernelopt.bridge.digest import GroupError, GroupView
 from kernelopt.protocol import ProtocolError, number
 
-_ALIGNMENT = 64  # bytes, as torch aligns CPU memory
+_ALIGNMENT = {"cpu": 64, "cuda": 256}  # bytes; at most what torch's allocator gives there
 # The bytes of run 0, 1, ... One is NaN in every floating type, the other an ordinary number, which arithmetic changes: an
 # element that holds the poison of both runs was not written.
 _POISONS = (0xFF, 0x3F)
@@ -55,10 +58,16 @@ class Group:
 class Arena:
     """One storage: `bytes` is guard, data, guard; `template` what a run starts from."""
 
-    def __init__(self, count, guard):
-        self.guard = -(-guard // _ALIGNMENT) * _ALIGNMENT
+    def __init__(self, count, guard, device="cpu"):
+        alignment = _ALIGNMENT[device]
+        self.guard = -(-guard // alignment) * alignment
         self.count = count
-        self.bytes = torch.empty(self.guard * 2 + count, dtype=torch.uint8)
+        self.bytes = torch.empty(self.guard * 2 + count, dtype=torch.uint8, device=device)
+
+    @property
+    def data(self):
+        """The bytes between the guards."""
+        return self.bytes[self.guard : self.guard + self.count]
 
     def view(self, dtype, size, stride, offset, whole=None):
         """A tensor over `whole` (default: the arena's bytes)."""
@@ -69,14 +78,15 @@ class Arena:
 
 
 class GroupMemory:
-    """Arenas for one candidate (or several, which then share every buffer) over one set of inputs."""
+    """Arenas for one candidate (or several, which then share every buffer) over one set of inputs, on the CPU or a GPU."""
 
-    def __init__(self, group, candidates, inputs, guard_bytes):
+    def __init__(self, group, candidates, inputs, guard_bytes, device="cpu"):
         self.group = group
+        self.device = device
         missing = [name for name in group.reads if name not in inputs and group.buffers[name].get("value") is None]
         if missing:
             raise ProtocolError("internal", f"the inputs of the group lack {missing[0]}")
-        self._inputs = {name: exchange.read_tensor(leaf) for name, leaf in inputs.items() if name in group.buffers}
+        self._inputs = {name: exchange.read_tensor(leaf, device) for name, leaf in inputs.items() if name in group.buffers}
         for name in group.names:  # constants are part of the program
             fields = group.buffers[name]
             if name not in self._inputs and fields.get("value") is not None:
@@ -93,15 +103,14 @@ class GroupMemory:
                 end = (shift + exchange.span(buffer["size"], buffer["stride"])) * _dtype(buffer).itemsize
                 spans[root] = max(spans.get(root, 0), end)
         for root, count in spans.items():
-            self._arenas[root] = Arena(count, guard_bytes)
+            self._arenas[root] = Arena(count, guard_bytes, device)
         for name in used | set(self._inputs):
             self.tensors[name] = self._view(name)
-        self._scratch = {}
+        self._scratch, self._scratch_types = {}, {}
         for position, candidate in enumerate(candidates):
             for scratch in candidate.get("scratch", []):
-                width = exchange.dtype_of(scratch["dtype"]).itemsize
-                arena = Arena(scratch["elements"] * width, guard_bytes)
-                self._scratch[position, scratch["name"]] = (arena, scratch.get("zeroed", False))
+                self._scratch[position, scratch["name"]] = (self._scratch_arena(scratch, guard_bytes), scratch.get("zeroed", False))
+                self._scratch_types[position, scratch["name"]] = exchange.dtype_of(scratch["dtype"])
         for name, given in self._inputs.items():
             if list(given.shape) != list(self.tensors[name].shape) or given.dtype != self.tensors[name].dtype:
                 raise ProtocolError("internal", f"the input {name} does not fit the program's buffer")
@@ -109,6 +118,13 @@ class GroupMemory:
             {group.real(arg) for arg, role in args if role in ("out", "inout") and _is_buffer(arg)}
             for args in ([pair for launch in launches(candidate) for pair in launch] for candidate in candidates)
         ]
+
+    def _scratch_arena(self, scratch, guard_bytes):
+        count = scratch["elements"] * exchange.dtype_of(scratch["dtype"]).itemsize
+        try:
+            return Arena(count, guard_bytes, self.device)
+        except RuntimeError as error:  # out of memory has this base on both devices
+            raise ProtocolError("candidate", f"no room for the scratch buffer {scratch['name']} of {count} bytes") from error
 
     def _view(self, name, whole=None):
         root, offset = self.group.root(name)
@@ -125,7 +141,7 @@ class GroupMemory:
         for arena, zeroed in self._scratch.values():
             arena.bytes.fill_(value)
             if zeroed:
-                arena.bytes[arena.guard : arena.guard + arena.count].zero_()
+                arena.data.zero_()
 
     def restore_inputs(self):
         """The inputs' values again, nothing else touched."""
@@ -139,13 +155,19 @@ class GroupMemory:
         arena, _ = self._scratch_of(position, arg)
         return arena.bytes.data_ptr() + arena.guard
 
-    def zeroed_scratch(self, position):
-        """(address, bytes) of the scratch buffers that have to be zeroed before every call."""
-        return [
-            (arena.bytes.data_ptr() + arena.guard, arena.count)
-            for (owner, _), (arena, zeroed) in self._scratch.items()
-            if owner == position and zeroed and arena.count
-        ]
+    def tensor(self, position, arg):
+        """As `address`, but a tensor: the buffer's own view, or the scratch buffer's elements."""
+        if _is_buffer(arg):
+            return self.tensors[self.group.real(arg)]
+        arena, _ = self._scratch_of(position, arg)
+        return arena.data.view(self._scratch_types[position, arg])
+
+    def zeroing(self, position):
+        """Functions that zero the scratch buffers which have to be zeroed before every call."""
+        arenas = [arena for (owner, _), (arena, zeroed) in self._scratch.items() if owner == position and zeroed and arena.count]
+        if self.device == "cpu":
+            return [functools.partial(ctypes.memset, arena.data.data_ptr(), 0, arena.count) for arena in arenas]
+        return [arena.data.zero_ for arena in arenas]
 
     def _scratch_of(self, position, arg):
         if (position, arg) not in self._scratch:
@@ -197,7 +219,7 @@ def _dtype(buffer):
 
 
 def _is_buffer(arg):
-    return arg.startswith("b") and arg[1:].isdigit()
+    return isinstance(arg, str) and arg.startswith("b") and arg[1:].isdigit()
 
 
 def launches(candidate):

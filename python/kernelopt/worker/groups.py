@@ -1,6 +1,8 @@
-"""`run_group` and `time_group`: candidates on the judge's inputs, in guarded memory (docs/protocol.md)."""
+"""`run_group` and `time_group`: candidates on the judge's inputs, in guarded memory (docs/protocol.md).
 
-import ctypes
+C++ runs on the CPU, Triton on the GPU (on the CPU in Triton's interpreter, TRITON_INTERPRET=1, for tests)."""
+
+import contextlib
 import functools
 import json
 import os
@@ -9,8 +11,8 @@ import torch
 
 from kernelopt import exchange
 from kernelopt.protocol import ProtocolError, required
-from kernelopt.worker import compiler, timing
-from kernelopt.worker.group_memory import Group, GroupMemory, launches
+from kernelopt.worker import cuda, cuda_timing, launching, timing
+from kernelopt.worker.group_memory import Group, GroupMemory
 
 
 def _group_of(params):
@@ -28,35 +30,16 @@ def _read_program(path, _changed):
     return program
 
 
-def bind(candidate, memory, position):
-    """A function of no arguments that runs the candidate's launches over `memory`, scratch zeroed as it asks."""
-    kernels = {}
-    for kernel in candidate["kernels"]:
-        try:
-            kernels[kernel["name"]] = compiler.load_kernel(kernel["source"])
-        except compiler.CompileError as error:
-            raise ProtocolError("candidate", str(error), error.detail) from error
-    steps = [functools.partial(ctypes.memset, address, 0, count) for address, count in memory.zeroed_scratch(position)]
-    for launch, args in zip(candidate["launches"], launches(candidate)):
-        pointers = [ctypes.c_void_p(memory.address(position, arg)) for arg, _ in args]
-        steps.append(functools.partial(kernels[launch["kernel"]], *pointers))
-    if len(steps) == 1:
-        return steps[0]
-
-    def run():
-        for step in steps:
-            step()
-
-    return run
-
-
 def run_group(params, _progress):
     """See docs/protocol.md. A candidate that crashes takes this process with it; that is the engine's to notice."""
     group = _group_of(params)
     candidate = required(params, "candidate")
     runs = max(1, int(params.get("runs", 2)))
-    memory = GroupMemory(group, [candidate], required(params, "inputs"), int(params.get("guard_bytes", 4096)))
-    call = bind(candidate, memory, 0)
+    device = launching.device_of([candidate])
+    memory = GroupMemory(group, [candidate], required(params, "inputs"), int(params.get("guard_bytes", 4096)), device)
+    call = launching.bind(candidate, memory, 0)
+    if candidate["language"] == "inductor_triton":
+        _checked(call, device)  # the first call tunes, which leaves outputs behind
     guards_intact = inputs_unchanged = deterministic = True
     names = sorted(group.outputs & set(memory.tensors), key=group.names.index)
     absent = sorted(group.outputs - set(memory.tensors))
@@ -64,7 +47,7 @@ def run_group(params, _progress):
     for run in range(runs):
         memory.poison(run)
         templates = memory.templates()
-        call()
+        _checked(call, device)
         guards, inputs = memory.check(templates, 0, run)
         guards_intact, inputs_unchanged = guards_intact and guards, inputs_unchanged and inputs
         for name in names:
@@ -96,16 +79,30 @@ def time_group(params, _progress):
     """See docs/protocol.md. All sides work in the same memory."""
     group = _group_of(params)
     candidates = required(params, "candidates")
-    memory = GroupMemory(group, candidates, required(params, "inputs"), 64)
-    calls = [bind(candidate, memory, position) for position, candidate in enumerate(candidates)]
+    device = launching.device_of(candidates)
+    memory = GroupMemory(group, candidates, required(params, "inputs"), 64, device)
+    calls = [launching.bind(candidate, memory, position) for position, candidate in enumerate(candidates)]
+    for call in calls:
+        memory.poison(0)
+        _checked(call, device)
     memory.poison(0)
     # Where an input is also written, every sample starts from the same values: it would drift off to infinity otherwise.
     in_place = any(written & set(params["inputs"]) for written in memory.written)
     prepares = [memory.restore_inputs if in_place else None] * len(calls)
-    samples, batch = timing.sample_in_turn(
-        calls, float(params.get("warmup_ms", 25)), float(params.get("rep_ms", 100)), prepares
-    )
+    sample = cuda_timing.sample_in_turn if device == "cuda" else timing.sample_in_turn
+    with cuda.lock_for(device), cuda.blamed_on_candidate() if device == "cuda" else contextlib.nullcontext():
+        samples, batch = sample(calls, float(params.get("warmup_ms", 25)), float(params.get("rep_ms", 100)), prepares)
     return {"samples": samples, "batch": batch}
+
+
+def _checked(call, device):
+    """Calls and waits; what goes wrong on a GPU is the candidate's fault."""
+    if device == "cpu":
+        call()
+        return
+    with cuda.blamed_on_candidate():
+        call()
+        torch.cuda.synchronize()
 
 
 def _elements(buffer):
@@ -116,7 +113,7 @@ def _elements(buffer):
 
 
 def _same_layout(tensor):
-    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     return copy.copy_(tensor)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from kernelopt import bridge, model_loader
 from kernelopt.protocol import ProtocolError, one_line, required
-from kernelopt.worker import timing
+from kernelopt.worker import cuda, cuda_timing, timing
 from kernelopt.worker.groups import write_reply
 
 _COMPILER_MODES = ("default", "max-autotune", "max-autotune-no-cudagraphs")
@@ -44,7 +44,7 @@ class Models:
 
     def load_model(self, params, _progress):
         loaded = model_loader.LoadedModel(
-            required(params, "path"), params.get("device") or "cpu", params.get("dtype"), int(params.get("seed") or 0),
+            required(params, "path"), params.get("device") or cuda.default_device(), params.get("dtype"), int(params.get("seed") or 0),
             params.get("inputs"), params.get("state_dict"),
         )
         self._handles.clear()
@@ -159,6 +159,7 @@ class Models:
             state = model_loader.ModelState(model, "mutates_parameters" in self._needs)
             with _running():
                 model_loader.run_calls(model, arguments, self.loaded.seed)
+                cuda.synchronize(self.loaded.device)
             state.restore()
         except ProtocolError:
             raise
@@ -206,6 +207,7 @@ class Models:
         handle.state.restore()
         with _running(), _blamed_on(handle):
             outputs = model_loader.run_calls(handle.call, arguments, seed, calls)
+            cuda.synchronize(self.loaded.device)
         self._check_parameters(handle.name)
         buffers = {name: tensor for name, tensor in handle.module.named_buffers()}
         if "mutates_parameters" in self._needs:
@@ -243,13 +245,19 @@ class Models:
         with torch.no_grad(), _running(), _blamed_on(*handles):
             for handle in handles:
                 handle.state.restore()
-            samples, batch = timing.sample_in_turn(
-                calls, float(params.get("warmup_ms", 25)), float(params.get("rep_ms", 100)), prepares
-            )
-            used = [peak_bytes(call) for call in calls] if peaks else []
+            samples, batch = self._sample(calls, params, prepares)
+            measure = cuda_timing.peak_bytes if self.loaded.device.type == "cuda" else peak_bytes
+            used = [measure(call) for call in calls] if peaks else []
         for handle in handles:
             handle.state.restore()
         return {"samples": samples, "batch": batch, "peak_bytes": used}
+
+    def _sample(self, calls, params, prepares):
+        warmup, rep = float(params.get("warmup_ms", 25)), float(params.get("rep_ms", 100))
+        if self.loaded.device.type != "cuda":
+            return timing.sample_in_turn(calls, warmup, rep, prepares)
+        with cuda.device_lock():
+            return cuda_timing.sample_in_turn(calls, warmup, rep, prepares, idle_first=True)
 
     def baseline_modes(self, params, progress):
         """Every mode compiled on a copy of its own, then all sampled in alternation."""
@@ -287,6 +295,7 @@ class Models:
                 for copy in copies:
                     started = time.perf_counter()
                     model_loader.run_calls(call, copy, self.loaded.seed)
+                    cuda.synchronize(self.loaded.device)
                     seconds.append(time.perf_counter() - started)
         except Exception as error:
             # The compiler's failure is a result here: eager ships then.

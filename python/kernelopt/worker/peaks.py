@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from kernelopt.worker import device
+from kernelopt.worker import cuda, device
 
 _EMPTY = 'extern "C" void kernel(float* data) {}\n'
 _PARALLEL = (
@@ -15,6 +15,8 @@ _PARALLEL = (
 
 def measure_peaks(_params, _progress):
     """{copy_bytes_per_second (read + write), flops_per_second, launch_seconds, parallel_seconds}."""
+    if cuda.default_device() == "cuda":
+        return cuda.measure_peaks()
     return {
         "copy_bytes_per_second": _copy_bandwidth(),
         "flops_per_second": _flops(),

@@ -1,0 +1,185 @@
+"""The CUDA device as worker and judge see it: facts, one lock a device, a context that died, launches (DESIGN sections 2, 8)."""
+
+import contextlib
+import fcntl
+import functools
+import os
+import tempfile
+
+import torch
+
+from kernelopt.protocol import ProtocolError, one_line
+
+ALIGNMENT = 256  # bytes; at least what Triton and Inductor assume of a pointer, and what the allocator gives
+
+
+def default_device():
+    """`cpu` or `cuda`: what the engine asked this process to serve (KERNELOPT_DEVICE)."""
+    return "cuda" if os.environ.get("KERNELOPT_DEVICE", "cpu").startswith("cuda") else "cpu"
+
+
+def require():
+    """Raises ProtocolError (environment) without a CUDA device."""
+    if not torch.cuda.is_available():
+        raise ProtocolError("environment", "this machine has no CUDA device that torch can use")
+
+
+def facts():
+    """The `device` object of `hello` for device 0."""
+    require()
+    properties = torch.cuda.get_device_properties(0)
+    try:
+        import triton
+
+        version = triton.__version__
+    except ImportError as error:
+        raise ProtocolError("environment", f"this Python has no usable triton: {error}") from error
+    return {
+        "kind": "cuda",
+        "name": properties.name,
+        "isa": f"sm_{properties.major}{properties.minor}",
+        "threads": properties.multi_processor_count,
+        "vector_bits": 128,
+        "l1_bytes": getattr(properties, "shared_memory_per_multiprocessor", 128 << 10),
+        "l2_bytes": properties.L2_cache_size,
+        "l3_bytes": 0,
+        "memory_bytes": properties.total_memory,
+        "uuid": device_uuid(),
+        "compiler": "triton",
+        "compiler_version": version,
+        "driver": driver_version(),
+        "cuda": torch.version.cuda,
+    }
+
+
+def fingerprint(base):
+    """`base`, the bridge's fingerprint, with what only a GPU has."""
+    found = facts()
+    return {**base, "gpu": found["name"], "gpu_arch": found["isa"], "triton": found["compiler_version"], "cuda": found["cuda"]}
+
+
+@functools.cache
+def device_uuid():
+    return str(torch.cuda.get_device_properties(0).uuid)
+
+
+@functools.cache
+def driver_version():
+    """`580.159.04`, or None where the driver does not say."""
+    try:
+        with open("/proc/driver/nvidia/version") as file:
+            words = file.readline().split()
+        return next((word for word in words if word[:1].isdigit() and word.count(".") >= 1), None)
+    except OSError:
+        pass
+    import ctypes
+
+    try:  # containers may hide /proc/driver
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        text = ctypes.create_string_buffer(96)
+        if nvml.nvmlInit_v2() == 0 and nvml.nvmlSystemGetDriverVersion(text, 96) == 0:
+            return text.value.decode()
+    except OSError:
+        pass
+    return None
+
+
+_held = 0
+
+
+@contextlib.contextmanager
+def device_lock():
+    """Nobody else who takes this lock uses the device inside; whoever times holds it. Reentrant in one process."""
+    global _held
+    if _held:
+        _held += 1
+        try:
+            yield
+        finally:
+            _held -= 1
+        return
+    path = os.path.join(tempfile.gettempdir(), f"kernelopt-{os.getuid()}-{device_uuid()}.lock")
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        _held = 1
+        try:
+            yield
+        finally:
+            _held = 0
+
+
+def lock_for(device):
+    """`device_lock` on a GPU, nothing on a CPU."""
+    return device_lock() if torch.device(device).type == "cuda" else contextlib.nullcontext()
+
+
+def synchronize(device="cuda"):
+    """Waits for the device; raises what its kernels raised."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()
+
+
+def context_error():
+    """None, or one line that says why the CUDA context of this process can no longer be used."""
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    try:
+        torch.cuda.synchronize()
+        return None
+    except RuntimeError as error:
+        return one_line(str(error).splitlines()[0])
+
+
+@contextlib.contextmanager
+def blamed_on_candidate():
+    """CUDA errors inside are the candidate's, one line each."""
+    try:
+        yield
+    except ProtocolError:
+        raise
+    except torch.OutOfMemoryError as error:
+        raise ProtocolError("candidate", f"the candidate ran out of device memory: {one_line(str(error).splitlines()[0])}") from error
+    except RuntimeError as error:
+        raise ProtocolError("candidate", f"the candidate failed on the device: {one_line(str(error).splitlines()[0])}") from error
+
+
+def empty_kernel():
+    """A call of a kernel that does nothing, through the launcher that candidates use."""
+    from kernelopt.worker import launching
+
+    kernel = {
+        "name": "kernel0", "params": [{"name": "b0", "dtype": "float32", "role": "in"}],
+        "source": "import triton\nimport triton.language as tl\n\n@triton.jit\ndef kernel0(b0):\n    pass\n",
+    }
+    data = torch.zeros(64, device="cuda")
+    launch = {"kernel": "kernel0", "args": ["b0"], "programs": 1, "warps": 4, "stages": 1}
+    call = launching.triton_launch(kernel, launch, [data.data_ptr()])
+    call.keeps_alive = data
+    return call
+
+
+def measure_peaks():
+    """See docs/protocol.md. Medians of events, the lock held."""
+    from kernelopt.worker import cuda_timing
+
+    require()
+    with device_lock():
+        count = 1 << 28
+        source, target = torch.ones(count, device="cuda"), torch.empty(count, device="cuda")
+        copy = cuda_timing.median_seconds(lambda: target.copy_(source), 10)
+        del source, target
+        flops = {}
+        for name, dtype, side in (("fp32", torch.float32, 4096), ("bf16", torch.bfloat16, 8192)):
+            a, b = (torch.randn(side, side, device="cuda", dtype=dtype) for _ in range(2))
+            allowed = torch.backends.cuda.matmul.allow_tf32
+            torch.backends.cuda.matmul.allow_tf32 = False
+            try:
+                flops[name] = 2 * side**3 / cuda_timing.median_seconds(lambda: torch.mm(a, b), 10)
+            finally:
+                torch.backends.cuda.matmul.allow_tf32 = allowed
+        launch = cuda_timing.median_seconds(empty_kernel(), 50)
+        torch.cuda.empty_cache()
+    return {
+        "copy_bytes_per_second": 2 * 4 * count / copy, "flops_per_second": flops["fp32"],
+        "bf16_flops_per_second": flops["bf16"], "launch_seconds": launch, "parallel_seconds": launch,
+    }
