@@ -6,7 +6,8 @@ import json
 import pytest
 
 from kernelopt.bridge.digest import GroupError, GroupView
-from kernelopt.bridge.regroup import KernelPlan, StitchError, cpp_binding_text, find_groups, order_around
+from kernelopt.bridge.printers import StitchError, cpp_binding_text
+from kernelopt.bridge.regroup import KernelPlan, find_groups, order_around
 
 MACHINE = {"torch": "2.13.0", "threads": 2}
 
@@ -172,7 +173,7 @@ def candidate(roles=("in", "out"), args=("b0", "b3"), source="void kernel();"):
     (candidate(args=("b0", "b1")), "does not write c"),
     (candidate(roles=("inout", "out")), "writes its input in"),
     (candidate(source="'''"), "cannot be quoted"),
-    ({**candidate(), "language": "triton"}, "triton"),
+    ({**candidate(), "language": "fortran"}, "fortran"),
     ({**candidate(), "version": 2}, "version 1"),
 ])
 def test_candidates_that_do_not_fit_are_refused(program, broken, reason):

@@ -10,6 +10,7 @@ import time
 import torch
 
 from kernelopt.bridge.digest import GroupError, GroupView, candidate_digest
+from kernelopt.bridge.printers import TORCH_DTYPES
 from kernelopt.bridge.session import Session, compile_in_session, entry_function, finished_source, raised_limits
 
 
@@ -46,7 +47,8 @@ class CaptureResult:
 def _state_kept(model):
     """Restores buffers, parameters' versions aside, and the random state after a run that was only for compiling."""
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()] if isinstance(model, torch.nn.Module) else []
-    with torch.random.fork_rng(enabled=True, devices=[]):
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(enabled=True, devices=devices):
         try:
             yield
         finally:
@@ -153,7 +155,10 @@ def _description(view: GroupView, fingerprint: dict, plan) -> dict:
         result["refused"] = "a second compile gave another schedule"
     else:
         try:
-            result["baseline"] = _compiler_candidate(view, digest, fingerprint, plan.kernels, canonical)
+            if fingerprint["device"] == "cpu":
+                result["baseline"] = _compiler_candidate(view, digest, fingerprint, plan.kernels, canonical)
+            else:
+                result["baseline"] = _compiler_triton(view, digest, plan, canonical)
         except GroupError as error:
             result["refused"] = str(error)
     return result
@@ -165,7 +170,7 @@ _NAMES_OF_CPP = {"float": "float32", "double": "float64", "at::Half": "float16",
 
 
 def _compiler_candidate(view: GroupView, digest: str, fingerprint: dict, kernels: list[dict], canonical: dict) -> dict:
-    """The compiler's kernels in the shape of a candidate. Raises GroupError where a launch is not expressible."""
+    """The compiler's C++ kernels in the shape of a candidate. Raises GroupError where a launch is not expressible."""
     document = {"format": "kernelopt.candidate", "version": 1, "language": "cpp", "group": digest, "kernels": [],
                 "launches": [], "scratch": [], "threads": fingerprint["threads"], "plan": {"origin": "compiler"}, "formats": []}
     for number, kernel in enumerate(kernels):
@@ -183,3 +188,57 @@ def _compiler_candidate(view: GroupView, digest: str, fingerprint: dict, kernels
         document["launches"].append({"kernel": f"kernel{number}", "args": args})
     document["digest"] = candidate_digest(document)
     return document
+
+
+_DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+
+
+def _compiler_triton(view: GroupView, digest: str, plan, canonical: dict) -> dict:
+    """The compiler's Triton kernels (docs/formats.md, `inductor_triton`). Raises GroupError where a launch is not expressible."""
+    scratch = {space["name"]: f"s{number}" for number, space in enumerate(plan.workspaces)}
+    document = {"format": "kernelopt.candidate", "version": 1, "language": "inductor_triton", "group": digest, "kernels": [],
+                "launches": [], "scratch": [
+                    {"name": scratch[space["name"]], "dtype": _dtype_name(space["dtype"]), "elements": space["elements"],
+                     "zeroed": space["zeroed"]} for space in plan.workspaces],
+                "threads": 1, "plan": {"origin": "compiler"}, "formats": []}
+    for kernel in plan.kernels:
+        if kernel["source"] is None or len(kernel["call_args"]) != len(kernel["arg_types"]):
+            raise GroupError(f"compiler kernel {kernel['name']} is no single Triton kernel")
+        params, args = [], []
+        for number, (call, kind) in enumerate(zip(kernel["call_args"], kernel["arg_types"])):
+            name = scratch.get(call) or canonical.get(call)
+            if isinstance(kind, torch.dtype) and name is not None:
+                _on_gpu(view, call, name)
+                role = "scratch" if call in scratch else view.role(call)
+                params.append({"name": name, "dtype": _dtype_name(kind), "role": role})
+                args.append(name)
+            elif (size := _integer(call)) is not None:
+                params.append({"name": f"size{number}", "dtype": "int64", "role": "size"})
+                args.append(size)
+            else:
+                raise GroupError(f"compiler kernel takes {call}")
+        if all(known["name"] != kernel["name"] for known in document["kernels"]):
+            document["kernels"].append({"name": kernel["name"], "source": finished_source(kernel["source"], kernel["name"]),
+                                        "params": params})
+        document["launches"].append({"kernel": kernel["name"], "args": args})
+    document["digest"] = candidate_digest(document)
+    return document
+
+
+def _dtype_name(dtype) -> str:
+    if dtype not in _DTYPE_NAMES:
+        raise GroupError(f"compiler kernel takes {dtype}")
+    return _DTYPE_NAMES[dtype]
+
+
+def _on_gpu(view: GroupView, real: str, name: str) -> None:
+    if name.startswith("b") and view.program["buffers"][real]["device"] == "cpu":
+        raise GroupError(f"{real} is a number on the host, which the compiler's kernel takes by value")
+
+
+def _integer(value) -> int | None:
+    """A size as the call has it: an integer, a sympy integer or the text of one."""
+    try:
+        return int(str(value))
+    except ValueError:
+        return None

@@ -46,22 +46,45 @@ def _compiler_version() -> str:
 
 
 def fingerprint(adapter: Adapter | None = None, device: str = "cpu") -> dict:
-    """What must be equal for a verified kernel to be valid: versions, instruction set, threads and numeric flags.
+    """What must be equal for a verified kernel to be valid: versions, the machine's kind and numeric flags.
 
-    Autocast is the caller's state at compile time, so call it inside the compile.
+    On a GPU the host's processor and compiler do not matter, on a CPU instruction set and thread count do. Autocast is the
+    caller's state at compile time, so call it inside the compile.
     """
-    from torch._inductor import config, cpu_vec_isa
+    from torch._inductor import config
 
     adapter = adapter or adapter_for()
     return {
         "torch": torch_release(), "adapter": adapter.minor, "device": device,
-        "cpu": torch.backends.cpu.get_cpu_capability(), "isa": str(cpu_vec_isa.pick_vec_isa()),
-        "compiler": _compiler_version(), "threads": adapter.effective_threads(),
+        **(_cpu_facts(adapter) if device == "cpu" else _gpu_facts()),
         "autocast": bool(torch.is_autocast_enabled(device)),
         "matmul_precision": torch.get_float32_matmul_precision(),
         "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
         "emulate_precision_casts": bool(config.emulate_precision_casts),
     }
+
+
+def _cpu_facts(adapter: Adapter) -> dict:
+    from torch._inductor import cpu_vec_isa
+
+    return {"cpu": torch.backends.cpu.get_cpu_capability(), "isa": str(cpu_vec_isa.pick_vec_isa()),
+            "compiler": _compiler_version(), "threads": adapter.effective_threads()}
+
+
+def _gpu_facts() -> dict:
+    """The current device. The name carries memory size and form factor, on which clocks and bandwidth depend."""
+    from torch._inductor import config
+
+    try:
+        import triton
+
+        version = triton.__version__
+    except ImportError:
+        version = None
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {"gpu": properties.name, "gpu_arch": f"sm_{properties.major}{properties.minor}",
+            "multiprocessors": properties.multi_processor_count, "triton": version, "cuda": torch.version.cuda,
+            "disable_ftz": bool(getattr(getattr(config, "eager_numerics", None), "disable_ftz", False))}
 
 
 class GroupView:

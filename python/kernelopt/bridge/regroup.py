@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 
-import torch
 from torch._inductor import config as inductor_config
 from torch._inductor import scheduler as inductor_scheduler
 from torch._inductor.codegen import common as inductor_common
@@ -19,10 +18,7 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from kernelopt.bridge.digest import GroupError, GroupView
-
-
-class StitchError(RuntimeError):
-    """A verified kernel cannot be placed into this program; the compiler's own steps stay."""
+from kernelopt.bridge.printers import PRINTERS, StitchError
 
 
 class GroupNode(inductor_scheduler.FusedSchedulerNode):
@@ -122,47 +118,21 @@ def regroup(scheduler, adapter, groups) -> list[GroupNode]:
 # -- printing
 
 
-_CPP_PARAM_TYPES = {
-    "float32": "float", "float64": "double", "float16": "at::Half", "bfloat16": "at::BFloat16", "int8": "int8_t",
-    "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "uint8": "uint8_t", "bool": "bool",
-}
-_TORCH_DTYPES = {
-    "float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16,
-    "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8,
-    "bool": torch.bool,
-}
-
-
-def cpp_arg_type(param: dict) -> str:
-    """The C++ type of a candidate's parameter, as Inductor's binding spells it."""
-    base = _CPP_PARAM_TYPES[param["dtype"]]
-    return f"const {base}*" if param["role"] == "in" else f"{base}*"
-
-
-def cpp_binding_text(kernel: dict) -> str:
-    """The wrapper expression that compiles one C++ kernel of a candidate and gives a callable."""
-    source = kernel["source"]
-    if "'''" in source or source.endswith("\\"):
-        raise StitchError("kernel source cannot be quoted")
-    types = [cpp_arg_type(param) for param in kernel["params"]]
-    return f"async_compile.cpp_pybinding({types!r}, r'''\n{source}\n''')"
-
-
 class KernelPlan:
     """Prints a verified candidate in place of a group.
 
-    view: the group in the program that is being compiled; candidate: a `kernelopt.candidate` document with language cpp.
+    view: the group in the program that is being compiled; candidate: a `kernelopt.candidate` document in a language of PRINTERS.
     Canonical names are resolved through view.names. Raises StitchError at construction where they do not fit.
     """
 
     def __init__(self, view: GroupView, candidate: dict):
         if candidate.get("format") != "kernelopt.candidate" or candidate.get("version") != 1:
             raise StitchError("not a kernelopt.candidate of version 1")
-        if candidate["language"] != "cpp":
+        if candidate["language"] not in PRINTERS:
             raise StitchError(f"language {candidate['language']} has no printer here")
         self.view, self.candidate = view, candidate
         self.kernels = {kernel["name"]: kernel for kernel in candidate["kernels"]}
-        self.bindings = {name: cpp_binding_text(kernel) for name, kernel in self.kernels.items()}
+        self.printer = PRINTERS[candidate["language"]](candidate)
         self.scratch = {entry["name"]: entry for entry in candidate["scratch"]}
         self.real = {f"b{number}": name for number, name in enumerate(view.names)}
         self.touched: set[str] = set()
@@ -184,6 +154,10 @@ class KernelPlan:
         forbidden = written - set(view.writes) - set(view.internals)
         if forbidden:
             raise StitchError(f"candidate writes its input {', '.join(sorted(forbidden))}")
+        # The compiler hands numbers that live on the host to kernels by value.
+        foreign = [name for name in self.touched if view.program["buffers"][name]["device"] != self.printer.device]
+        if foreign:
+            raise StitchError(f"{', '.join(sorted(foreign))} is not on {self.printer.device}")
 
     def emit(self, backend, parent: type, node: GroupNode) -> None:
         scheduler, wrapper = backend.scheduler, V.graph.wrapper_code
@@ -196,54 +170,76 @@ class KernelPlan:
         with V.set_kernel_handler(inductor_common.Kernel(increase_kernel_count=False)):
             for member in node.get_nodes():
                 member.mark_run()
-        scratch = self._allocate_scratch(wrapper)
+        device = node.get_device()
+        scratch = {key: self.printer.allocate(wrapper, device, entry) for key, entry in self.scratch.items()}
         for launch in self.candidate["launches"]:
             kernel = self.kernels[launch["kernel"]]
-            args = [scratch.get(arg) or self.real[arg] for arg in launch["args"]]
-            wrapper.generate_kernel_call(self._define(wrapper, kernel), args, triton=False,
-                                         arg_types=[cpp_arg_type(param) for param in kernel["params"]])
-        for name in scratch.values():
-            wrapper.writeline(f"del {name}")
-
-    def _define(self, wrapper, kernel: dict) -> str:
-        text = self.bindings[kernel["name"]]
-        if text not in wrapper.src_to_kernel:
-            name = f"cpp_kernelopt_{wrapper.next_kernel_suffix()}"
-            wrapper.src_to_kernel[text] = name
-            wrapper.define_kernel(name, text, gpu=False)
-        return wrapper.src_to_kernel[text]
-
-    def _allocate_scratch(self, wrapper) -> dict[str, str]:
-        names = {}
-        for key, entry in self.scratch.items():
-            name = names[key] = f"kernelopt_scratch{wrapper.next_kernel_suffix()}"
-            size = (int(entry["elements"]),)
-            wrapper.writeline(wrapper.make_allocation(name, torch.device("cpu"), _TORCH_DTYPES[entry["dtype"]], size, (1,)))
-            if entry["zeroed"]:
-                wrapper.writeline(f"{name}.zero_()")
-        return names
+            args = [(scratch[arg][0], True) if arg in scratch else (self.real[arg], False) for arg in launch["args"]]
+            name, keywords = self.printer.define(wrapper, kernel, launch, args)
+            wrapper.generate_kernel_call(name, [arg for arg, _ in args], **keywords)
+        for _, handle in scratch.values():
+            self.printer.release(wrapper, handle)
 
 
 class IsolatePlan:
     """Prints a group with the device's own backend, apart from its neighbours, and notes the kernels.
 
-    After printing, `kernels` holds {"name", "source", "arg_defs", "call_args", "arg_types"} in launch order.
+    After printing, `kernels` holds one entry a launch, in launch order: on a CPU {"name", "source", "arg_defs", "call_args",
+    "arg_types"}; on a GPU {"name", "source", "call_args", "arg_types"} with torch types for pointers, and `workspaces` holds
+    {"name", "dtype", "elements", "zeroed"}.
     """
 
     def __init__(self, view: GroupView):
         self.view = view
         self.kernels: list[dict] = []
+        self.workspaces: list[dict] = []
 
     def emit(self, backend, parent: type, node: GroupNode) -> None:
+        # Reusing an input's memory is a decision about the whole program; alone, a group keeps its inputs.
+        with inductor_config.patch(inplace_buffers=False):
+            if node.get_device().type == "cpu":
+                self._emit_late(backend, parent, node)
+            else:
+                self._emit_launches(backend, parent, node)
+
+    def _emit_late(self, backend, parent: type, node: GroupNode) -> None:
+        """A backend that collects and prints at the flush."""
         setattr(backend, _TAP, self.kernels)
         try:
-            # Reusing an input's memory is a decision about the whole program; alone, a group keeps its inputs.
-            with inductor_config.patch(inplace_buffers=False):
-                for member in node.kernelopt_members:
-                    parent.codegen_node(backend, member)
-                parent.flush(backend)
+            for member in node.kernelopt_members:
+                parent.codegen_node(backend, member)
+            parent.flush(backend)
         finally:
             setattr(backend, _TAP, None)
+
+    def _emit_launches(self, backend, parent: type, node: GroupNode) -> None:
+        """A backend that prints each member at once, and frees after each what the whole group used last."""
+        wrapper, scheduler = V.graph.wrapper_code, backend.scheduler
+        call, allocate = wrapper.generate_kernel_call, wrapper.generate_workspace_allocation
+
+        def noted_call(kernel_name, call_args, **keywords):
+            self.kernels.append({"name": kernel_name, "source": None, "call_args": list(call_args),
+                                 "arg_types": list(keywords.get("arg_types") or ())})
+            return call(kernel_name, call_args, **keywords)
+
+        def noted_allocation(space):
+            self.workspaces.append({"name": space.get_name(), "dtype": space.dtype, "elements": int(space.count),
+                                    "zeroed": space.zero_mode.name != "UNINITIALIZED"})
+            return allocate(space)
+
+        late = scheduler.buffer_names_to_free.copy()
+        scheduler.buffer_names_to_free.clear()
+        wrapper.generate_kernel_call, wrapper.generate_workspace_allocation = noted_call, noted_allocation
+        try:
+            for member in node.kernelopt_members:
+                parent.codegen_node(backend, member)
+            parent.flush(backend)
+        finally:
+            del wrapper.generate_kernel_call, wrapper.generate_workspace_allocation
+            scheduler.buffer_names_to_free.update(late)
+        sources = {name: source for source, name in wrapper.src_to_kernel.items()}
+        for kernel in self.kernels:
+            kernel["source"] = sources.get(kernel["name"])
 
 
 # Several copies of this code (the package, and each optimized.py) may derive from one another's classes in one process, so

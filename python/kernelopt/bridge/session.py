@@ -134,6 +134,7 @@ class Session:
 
         for names, entry in find_groups(program, digests, digest_of, self.kernel_set["groups"]):
             try:
+                self._check_device(program, [nodes[name] for name in names])
                 plan = KernelPlan(GroupView(program, names), entry["candidate"])
                 regroup(scheduler, self.adapter, [([nodes[name] for name in names], plan)])
             except StitchError as error:
@@ -141,11 +142,20 @@ class Session:
                 continue
             record.replaced.append({"graph": record.number, "steps": names, "digest": entry["digest"]})
 
+    @staticmethod
+    def _check_device(program: dict, members) -> None:
+        """The fingerprint and the search are for the program's device; what runs beside it on the host stays as it is."""
+        for member in members:
+            device = member.get_device()
+            if device is None or device.type != program["device"]:
+                raise StitchError(f"step {member.get_name()} runs on {device}")
+
     def _isolate(self, record: GraphRecord, scheduler, steps) -> None:
         nodes = {node.get_name(): node for node in scheduler.nodes}
         try:
             view = GroupView(record.program, steps)
             names = [step["name"] for step in view.steps]
+            self._check_device(record.program, [nodes[name] for name in names])
             plan = IsolatePlan(view)
             regroup(scheduler, self.adapter, [([nodes[name] for name in names], plan)])
             record.described.append((list(steps), plan))
@@ -185,15 +195,23 @@ class Session:
                 self.on_graph(record)
             return compiled
 
+        def reset():
+            if torch.cuda.is_available():
+                from torch._inductor.cudagraph_trees import reset_cudagraph_trees
+
+                reset_cudagraph_trees()
+
+        kernelopt_session.reset = reset  # torch.compiler.reset() asks each backend
         return kernelopt_session
 
 
 def finished_source(source: str, name: str) -> str:
-    """A kernel's text as it is compiled: placeholders filled in."""
+    """A kernel's text as it is compiled: placeholders filled in. A C++ kernel is called `kernel`, others have their name."""
     from torch._inductor.utils import Placeholder
 
-    return (source.replace(str(Placeholder.KERNEL_NAME), "kernel").replace(str(Placeholder.DESCRIPTIVE_NAME), name)
-            .replace("#pragma CMT", "//"))
+    entry = name if "triton_heuristics" in source else "kernel"
+    return (source.replace(str(Placeholder.KERNEL_NAME), entry).replace(str(Placeholder.DESCRIPTIVE_NAME), name)
+            .replace("#pragma CMT", "//" if entry == "kernel" else "#"))
 
 
 def active_session() -> Session | None:
@@ -203,11 +221,12 @@ def active_session() -> Session | None:
 
 @functools.cache
 def install_hooks() -> None:
-    """Hooks Scheduler.codegen and GraphLowering.codegen, and derives the CPU backend. Once per process; inert for others."""
+    """Hooks Scheduler.codegen and GraphLowering.codegen, and derives the backends. Once per process; inert for others."""
     from torch._inductor.graph import GraphLowering
     from torch._inductor.scheduler import Scheduler
 
-    register_backend("cpu")
+    for device in ("cpu", "cuda"):
+        register_backend(device)
     schedule_codegen, graph_codegen = Scheduler.codegen, GraphLowering.codegen
 
     @functools.wraps(schedule_codegen)
