@@ -47,6 +47,8 @@ const char* transform_name(TransformKind kind);
   X(kTwoPass, "two pass")           /* target: body with welford_reduce; mean first, then squared distances */ \
   X(kSplit, "split")                /* target: body with a reduction; amount: parts, combined by a new body */ \
   X(kSplitInner, "split inner")     /* as kSplit, but parts are interleaved pieces next to each other */   \
+  X(kUnrollWindow, "unroll window")  /* target: body with a short reduction, which becomes a chain of ops */ \
+  X(kWalkRows, "walk rows")          /* target: body over windows; amount: rows of results computed together */ \
   X(kOnlineSoftmax, "online softmax") /* target: body with max, whose exp-sum reader joins it in one pass */
 
 enum class RewriteKind {

@@ -363,6 +363,23 @@ Status check_phase(const LoweredPhase& phase) {
   return ok_status();
 }
 
+// Square tiles need one phase of plain ops over shared loops only.
+Status check_square(const LoweredNest& nest, const LoweredPhase& phase) {
+  if (nest.axis != VectorAxis::kShared || nest.shared.size() < 2 || nest.phases.size() != 1 || !phase.loops.empty())
+    return illegal("square tiles need two shared loops and nothing inside them");
+  bool crosswise = false;
+  for (const auto& f : phase.body.ops) {
+    if (f.op.code == OpCode::kIndirect || f.op.code == OpCode::kCheckBounds || f.op.atomic_add || f.op.code == OpCode::kReduction ||
+        f.op.code == OpCode::kScan)
+      return illegal("square tiles of other than plain ops");
+    if (f.op.code != OpCode::kLoad || f.predicate != kNoValue) continue;
+    const auto row = affine_in(f.op.index, nest.shared[nest.shared.size() - 2].name), lane = affine_in(f.op.index, nest.shared.back().name);
+    crosswise = crosswise || (row && lane && row->coefficient == 1 && lane->coefficient > 1);
+  }
+  if (!crosswise) return illegal("square tiles without a load that runs across");
+  return ok_status();
+}
+
 }  // namespace
 
 Result<LoweredKernel> lower_work(WorkGroup work, const KernelPlan& plan) {
@@ -522,6 +539,7 @@ Result<LoweredKernel> lower_work(WorkGroup work, const KernelPlan& plan) {
     for (auto& phase : nest.phases) {
       choose_loops(nest, phase, plan.lanes);
       KO_RETURN_IF_ERROR(check_phase(phase));
+      if (nest.plan.transpose) KO_RETURN_IF_ERROR(check_square(nest, phase));
     }
   return kernel;
 }

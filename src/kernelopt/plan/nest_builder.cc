@@ -54,7 +54,12 @@ double estimate(const WorkGroup& work, const NestPlan& nest, int lanes) {
           if (v.kind == VarKind::kReduce) reduce *= v.extent;
         weight = 1.0 / static_cast<double>(reduce);
       }
-      cost += weight * (phase.vector_loop.empty() ? 1.0 : access_cost(f.op.index, phase.vector_loop, lanes, f.op.code == OpCode::kStore));
+      double access = phase.vector_loop.empty() ? 1.0 : access_cost(f.op.index, phase.vector_loop, lanes, f.op.code == OpCode::kStore);
+      if (nest.transpose && f.op.code == OpCode::kLoad) {
+        const auto row = affine_in(f.op.index, lowered->nests[0].shared[lowered->nests[0].shared.size() - 2].name);
+        if (row && row->coefficient == 1 && f.predicate == kNoValue) access = std::min(access, 6.0);
+      }
+      cost += weight * access;
     }
     // Joining lanes after each short reduction along the lanes.
     if (phase.body.has_reduction() && !phase.vector_loop.empty() && phase.body.find_var(phase.vector_loop)->kind == VarKind::kReduce) {
@@ -102,7 +107,7 @@ std::optional<NestPlan> join_bodies(const WorkGroup& work, const std::vector<std
   return best;
 }
 
-std::vector<NestPlan> axis_choices(const WorkGroup& work, const NestPlan& nest, int lanes) {
+std::vector<NestPlan> axis_choices(const WorkGroup& work, const NestPlan& nest, int lanes, double worst) {
   std::vector<std::pair<double, NestPlan>> choices;
   const auto add = [&](NestPlan choice) {
     const double cost = estimate(work, choice, lanes);
@@ -118,10 +123,20 @@ std::vector<NestPlan> axis_choices(const WorkGroup& work, const NestPlan& nest, 
     shared.shared.erase(shared.shared.begin() + static_cast<ptrdiff_t>(k));
     shared.shared.push_back(v);
     add(shared);
+    // Square tiles, with each other shared loop as the rows.
+    for (size_t r = 0; r + 1 < shared.shared.size(); ++r) {
+      NestPlan square = shared;
+      square.transpose = true;
+      const std::string row = square.shared[r];
+      square.shared.erase(square.shared.begin() + static_cast<ptrdiff_t>(r));
+      square.shared.insert(square.shared.end() - 1, row);
+      add(square);
+    }
   }
   std::stable_sort(choices.begin(), choices.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<NestPlan> result;
-  for (auto& [cost, choice] : choices) result.push_back(std::move(choice));
+  for (auto& [cost, choice] : choices)
+    if (cost <= worst * choices[0].first) result.push_back(std::move(choice));
   if (result.empty()) {
     NestPlan scalar = nest;
     scalar.axis = VectorAxis::kScalar;
@@ -158,13 +173,23 @@ std::vector<NestPlan> build_nests(const WorkGroup& work, const NestOptions& opti
     while (options.fuse && last + 1 < work.bodies.size()) {
       names.push_back(work.bodies[last + 1].name);
       const auto joined = join_bodies(work, names, options.wanted_parallel);
-      if (!joined) break;
+      if (!joined) {
+        names.pop_back();
+        break;
+      }
       nest = joined;
       ++last;
     }
-    const auto choices = axis_choices(work, *nest, lanes);
+    const auto choices = axis_choices(work, *nest, lanes, 2.0);
     NestPlan chosen = choices[std::min<size_t>(static_cast<size_t>(options.axis_rank), choices.size() - 1)];
+    // Long bodies need no copies side by side: they would only spill.
+    size_t longest = 1;
+    for (const auto& name : names) {
+      const FlatBody* body = work.find(name);
+      if (body != nullptr) longest = std::max(longest, body->ops.size());
+    }
     chosen.unroll = options.unroll;
+    while (chosen.unroll > 1 && static_cast<size_t>(chosen.unroll) * longest > 240) chosen.unroll /= 2;
     chosen.stream = options.stream;
     nests.push_back(std::move(chosen));
     first = last + 1;

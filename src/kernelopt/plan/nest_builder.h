@@ -23,8 +23,9 @@ std::vector<NestPlan> build_nests(const WorkGroup& work, const NestOptions& opti
 // The nest of exactly these bodies with the most shared iterations; nullopt where they cannot share a loop.
 std::optional<NestPlan> join_bodies(const WorkGroup& work, const std::vector<std::string>& bodies, int64_t wanted_parallel);
 
-// Vector axes for a nest, cheapest first; each is the nest with its axis and order of shared loops set.
-std::vector<NestPlan> axis_choices(const WorkGroup& work, const NestPlan& nest, int lanes);
+// Vector axes for a nest, cheapest first; each is the nest with its axis and order of shared loops set. Those estimated at
+// more than `worst` times the cheapest are left out.
+std::vector<NestPlan> axis_choices(const WorkGroup& work, const NestPlan& nest, int lanes, double worst);
 
 // Iterations of the shared loops that can run in parallel.
 int64_t parallel_iterations(const WorkGroup& work, const NestPlan& nest, int lanes);

@@ -116,6 +116,28 @@ struct PlanSpace::Impl {
     }
     return result;
   }
+  std::vector<Rewrite> unroll_rewrites(const WorkGroup& group) const {
+    std::vector<Rewrite> result;
+    for (const auto& body : group.bodies) {
+      int64_t results = 1;
+      for (const auto& v : body.vars)
+        if (v.kind == VarKind::kIter) results *= v.extent;
+      if (results < 256 || !body.has_reduction()) continue;
+      WorkGroup trial = group;
+      if (apply_rewrite(trial, {RewriteKind::kUnrollWindow, body.name, 0}).ok()) result.push_back({RewriteKind::kUnrollWindow, body.name, 0});
+    }
+    return result;
+  }
+  std::vector<Rewrite> walk_rewrites(const WorkGroup& group, std::vector<int64_t> sizes) const {
+    std::vector<Rewrite> result;
+    for (const auto& body : group.bodies)
+      for (const int64_t rows : sizes) {
+        if (body.name.ends_with(".rows") || body.name.ends_with(".rest")) continue;
+        WorkGroup trial = group;
+        if (apply_rewrite(trial, {RewriteKind::kWalkRows, body.name, rows}).ok()) result.push_back({RewriteKind::kWalkRows, body.name, rows});
+      }
+    return result;
+  }
   // Applies every rewrite that `find` offers, one after the other.
   template <typename Find>
   std::vector<Rewrite> all_of(std::vector<Rewrite> rewrites, Find find) const {
@@ -216,21 +238,33 @@ std::vector<Move> PlanSpace::starts() const {
   streaming.stream = true;
   NestOptions wide = options;
   wide.wanted_parallel = std::max<int64_t>(options.wanted_parallel, impl.target.threads);
+  // Windows: unrolled into ops, what reads them joined, then walked row by row.
+  const auto windows = impl.all_of({}, [&](const WorkGroup& g) { return impl.unroll_rewrites(g); });
+  const auto window_inlined = impl.all_of(windows, [&](const WorkGroup& g) { return impl.inline_rewrites(g); });
+  const auto walked = [&](int64_t rows) { return impl.all_of(window_inlined, [&](const WorkGroup& g) { return impl.walk_rewrites(g, {rows}); }); };
+  const auto walked4 = walked(4);
+  const bool walks = walked4.size() > window_inlined.size();
   // Reductions that would leave threads idle are split first of all.
   const auto base_split = split(two_pass, 1), inline_split = split(inlined, 1), online_split = split(online, 1);
+  NestOptions narrow = options;
+  narrow.unroll = 2;
+  if (walks) add(TransformKind::kWindowReuse, "four rows of windows together", impl.built(walked4, narrow, like));
   add(TransformKind::kFuseSteps, "one pass over memory where legal", impl.built(base_split, wide, like));
   add(TransformKind::kRecompute, "recompute every intermediate", impl.built(inline_split, wide, like));
+  if (walks) add(TransformKind::kWindowReuse, "eight rows of windows together", impl.built(walked(8), narrow, like));
+  if (walks) add(TransformKind::kWindowReuse, "two rows of windows together", impl.built(walked(2), narrow, like));
   if (online.size() != inlined.size()) add(TransformKind::kReductionStrategy, "online softmax", impl.built(online_split, wide, like));
-  add(TransformKind::kVectorAxis, "second vector axis", impl.built(base_split, second, like));
   add(TransformKind::kStreamStores, "results past the caches", impl.built(base_split, streaming, like));
+  if (!windows.empty()) add(TransformKind::kWindowReuse, "windows as chains of ops", impl.built(window_inlined, narrow, like));
+  add(TransformKind::kVectorAxis, "second vector axis", impl.built(base_split, second, like));
   add(TransformKind::kFuseSteps, "one pass, shared loops at any width", impl.built(two_pass, options, like));
   add(TransformKind::kVectorAxis, "recompute, second vector axis", impl.built(inline_split, second, like));
   add(TransformKind::kStreamStores, "recompute, results past the caches", impl.built(inline_split, streaming, like));
   add(TransformKind::kSplitReduction, "finer parts", impl.built(split(two_pass, 4), wide, like));
-  if (!two_pass.empty()) add(TransformKind::kReductionStrategy, "Welford in one pass", impl.built({}, wide, like));
   NestOptions apart = options;
   apart.fuse = false;
   add(TransformKind::kCutSteps, "one nest a step", impl.built(two_pass, apart, like));
+  if (!two_pass.empty()) add(TransformKind::kReductionStrategy, "Welford in one pass", impl.built({}, wide, like));
   add(TransformKind::kMath, "the compiler's own functions", impl.built(base_split, wide, impl.seed));
   if (impl.target.kind == DeviceKind::kCuda) return with_programs(impl.work, result, impl.target, 3);
   return result;
@@ -273,11 +307,22 @@ std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {
     more.push_back(r);
     rebuilt(TransformKind::kSplitReduction, "split " + r.target + " into " + std::to_string(r.amount) + " parts", more);
   }
+  for (const auto& r : impl.unroll_rewrites(*rewritten)) {
+    auto more = plan.rewrites;
+    more.push_back(r);
+    rebuilt(TransformKind::kWindowReuse, "window of " + r.target + " as a chain of ops", more);
+  }
+  for (const auto& r : impl.walk_rewrites(*rewritten, {2, 4, 8})) {
+    auto more = plan.rewrites;
+    more.push_back(r);
+    rebuilt(TransformKind::kWindowReuse, std::to_string(r.amount) + " rows of windows of " + r.target + " together", more);
+  }
   for (size_t i = 0; i < plan.rewrites.size(); ++i) {
     auto less = plan.rewrites;
     less.erase(less.begin() + static_cast<ptrdiff_t>(i));
     const auto& r = plan.rewrites[i];
     const TransformKind kind = r.kind == RewriteKind::kInline ? TransformKind::kStore
+                               : r.kind == RewriteKind::kWalkRows || r.kind == RewriteKind::kUnrollWindow ? TransformKind::kWindowReuse
                                : r.kind == RewriteKind::kSplit || r.kind == RewriteKind::kSplitInner ? TransformKind::kSplitReduction
                                                                                                       : TransformKind::kReductionStrategy;
     rebuilt(kind, std::string("without ") + rewrite_name(r.kind) + " of " + r.target, less);
@@ -291,10 +336,17 @@ std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {
       next.nests[n] = changed;
       add(kind, text + where, next);
     };
-    for (const auto& choice : axis_choices(*rewritten, nest, impl.lanes)) {
+    NestPlan plain = nest;
+    plain.transpose = false;
+    for (const auto& choice : axis_choices(*rewritten, plain, impl.lanes, 4)) {
       NestPlan changed = nest;
       changed.axis = choice.axis;
       changed.shared = choice.shared;
+      changed.transpose = choice.transpose;
+      if (choice.transpose != nest.transpose) {
+        with(TransformKind::kTranspose, choice.transpose ? "square tiles" : "no square tiles", changed);
+        continue;
+      }
       with(TransformKind::kVectorAxis, choice.axis == VectorAxis::kShared ? "lanes along " + choice.shared.back() : "lanes inside each phase", changed);
     }
     for (const int unroll : {1, 2, 4, 8}) {
@@ -322,7 +374,7 @@ std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {
         KernelPlan next = plan;
         std::vector<NestPlan> parts;
         for (const auto& part : {*a, *b}) {
-          NestPlan chosen = axis_choices(*rewritten, part, impl.lanes)[0];
+          NestPlan chosen = axis_choices(*rewritten, part, impl.lanes, 1)[0];
           chosen.unroll = nest.unroll;
           chosen.stream = nest.stream;
           chosen.prefetch = nest.prefetch;
@@ -341,7 +393,7 @@ std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {
       all.insert(all.end(), plan.nests[n + 1].bodies.begin(), plan.nests[n + 1].bodies.end());
       if (const auto joined = join_bodies(*rewritten, all, 1)) {
         KernelPlan next = plan;
-        NestPlan chosen = axis_choices(*rewritten, *joined, impl.lanes)[0];
+        NestPlan chosen = axis_choices(*rewritten, *joined, impl.lanes, 1)[0];
         chosen.unroll = nest.unroll;
         chosen.stream = nest.stream;
         next.nests[n] = chosen;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "kernelopt/base/check.h"
+#include "kernelopt/plan/window.h"
 
 namespace kernelopt {
 
@@ -581,6 +582,8 @@ Status apply_rewrite(WorkGroup& work, const Rewrite& rewrite) {
     case RewriteKind::kTwoPass: return two_pass(work, rewrite.target);
     case RewriteKind::kSplit:
     case RewriteKind::kSplitInner: return split_reduction(work, rewrite);
+    case RewriteKind::kUnrollWindow: return unroll_window(work, rewrite.target);
+    case RewriteKind::kWalkRows: return walk_rows(work, rewrite.target, rewrite.amount);
     case RewriteKind::kOnlineSoftmax: return online_softmax(work, rewrite.target);
   }
   return unsupported("unknown rewrite");

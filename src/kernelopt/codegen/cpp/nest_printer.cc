@@ -28,6 +28,7 @@ bool NestPrinter::is_vector_reduce() const {
 Result<std::string> NestPrinter::print(const Instance& instance, int indent) {
   out_.clear();
   indent_ = indent;
+  along_ = instance.along;
   // Registers of the nest.
   for (const auto& [name, buffer] : text_.kernel->buffers) {
     if (buffer.place != Place::kRegister || buffer.nest != number_) continue;
@@ -112,6 +113,10 @@ std::optional<Interval> NestPrinter::range(const Expr& expr) const {
 }
 
 bool NestPrinter::depends_on_vector(const Expr& expr) const {
+  return depends_on_lanes(expr) || (!along_.empty() && expr.depends_on(along_));
+}
+
+bool NestPrinter::depends_on_lanes(const Expr& expr) const {
   for (const auto& name : expr.variables()) {
     if (name == phase_->vector_loop) return true;
     if (const auto at = symbols_.find(name); at != symbols_.end() && at->second.vector) return true;
@@ -124,7 +129,8 @@ std::string NestPrinter::scalar_text(const Expr& expr, size_t copy) const {
     case Expr::Kind::kConst: return std::to_string(expr.const_value()) + (std::abs(expr.const_value()) > INT32_MAX ? "LL" : "");
     case Expr::Kind::kVar: {
       const std::string& name = expr.var_name();
-      if (name == phase_->vector_loop && copy > 0) return "(" + name + " + " + std::to_string(copy * static_cast<size_t>(text_.kernel->lanes)) + ")";
+      if (name == (along_.empty() ? phase_->vector_loop : along_) && copy > 0)
+        return "(" + name + " + " + std::to_string(copy * static_cast<size_t>(along_.empty() ? text_.kernel->lanes : 1)) + ")";
       if (const auto at = symbols_.find(name); at != symbols_.end()) return "int64_t(" + at->second.text[0] + ")";
       return name;
     }
@@ -162,7 +168,7 @@ bool NestPrinter::fits_narrow(const Expr& expr) const {
 
 std::string NestPrinter::vector_text(const Expr& expr, size_t copy, bool narrow) const {
   const std::string type = narrow ? "int32_t" : "int64_t";
-  if (!depends_on_vector(expr)) return "splat(" + type + "(" + scalar_text(expr, copy) + "))";
+  if (!depends_on_lanes(expr)) return "splat(" + type + "(" + scalar_text(expr, copy) + "))";
   const auto fold = [&](const char* open, const char* between) {
     std::string text = vector_text(expr.args()[0], copy, narrow);
     for (size_t i = 1; i < expr.args().size(); ++i) text = open + text + between + vector_text(expr.args()[i], copy, narrow) + ")";
@@ -201,7 +207,7 @@ std::string NestPrinter::active_mask(const FlatOp& f, const Instance& instance, 
     const bool always = predicate.constant && scalar_as_double(*predicate.constant) != 0;
     if (!always) mask = operand(predicate, DType::kBool, true, copy);
   }
-  if (instance.tail > 0 && copy + 1 == instance.copies) {
+  if (instance.has_tail(copy)) {
     const std::string tail = "tail_mask(" + std::to_string(instance.tail) + ")";
     mask = mask.empty() ? tail : "(" + mask + " & " + tail + ")";
   }
@@ -264,7 +270,8 @@ std::optional<Expr> NestPrinter::least(const Expr& expr, const Instance& instanc
     if (!settle(phase_->loops[l], Expr(0), Expr(phase_->body.find_var(phase_->loops[l])->extent - 1))) return std::nullopt;
   if (!phase_->vector_loop.empty()) {
     const Expr base = Expr::var(phase_->vector_loop);
-    const int64_t last = static_cast<int64_t>(instance.copies) * text_.kernel->lanes - 1;
+    const int64_t last = (along_.empty() ? static_cast<int64_t>(instance.copies) : 1) * text_.kernel->lanes - 1;
+    if (!along_.empty() && !settle(along_, Expr::var(along_), Expr::var(along_) + Expr(static_cast<int64_t>(instance.copies) - 1))) return std::nullopt;
     const Expr high = instance.tail > 0 ? Expr(extent_of_vector_ - 1) : base + Expr(last);
     if (!settle(phase_->vector_loop, base, high)) return std::nullopt;
   }
@@ -528,10 +535,24 @@ Status NestPrinter::emit_load(const FlatOp& f, const Instance& instance) {
   const bool never = f.predicate != kNoValue && value(f.predicate).constant && scalar_as_double(*value(f.predicate).constant) == 0;
   result.vector = local_lanes || varies;
   const auto affine = affine_in(op.index, phase_->vector_loop);
-  const bool strided = affine && !depends_on_vector(affine->rest);
+  const bool strided = affine && !depends_on_lanes(affine->rest);
+  const auto across = along_.empty() ? std::nullopt : affine_in(op.index, along_);
+  const bool square = across && across->coefficient == 1 && strided && affine->coefficient != 0 && affine->coefficient != 1 && f.predicate == kNoValue;
+  const std::string tile_name = fresh("q");
+  if (square) {
+    text_.needs.transpose = true;
+    line("vec<" + type + "> " + tile_name + "[W] = {};");
+    const int rows = instance.tail > 0 ? instance.tail : text_.kernel->lanes;
+    for (int l = 0; l < rows; ++l) {
+      const std::string address = pointer + " + " + scalar_text(op.index, 0) + " + " + std::to_string(l * affine->coefficient) + "LL";
+      const bool whole = instance.copies == static_cast<size_t>(text_.kernel->lanes);
+      line(tile_name + "[" + std::to_string(l) + "] = " + (whole ? "load(" + address + ")" : "load_n(" + address + ", " + std::to_string(instance.copies) + ")") + ";");
+    }
+    line("transpose<" + type + ">(" + tile_name + ");");
+  }
   for (size_t u = 0; u < (result.vector ? instance.copies : 1); ++u) {
     std::string text;
-    const bool has_tail = instance.tail > 0 && u + 1 == instance.copies;
+    const bool has_tail = instance.has_tail(u);
     if (never) {
       text = result.vector ? "vec<" + type + ">{}" : type + "(0)";
     } else if (local_lanes) {
@@ -562,7 +583,12 @@ Status NestPrinter::emit_load(const FlatOp& f, const Instance& instance) {
       const bool uniform_predicate = !plain_predicate && !value(f.predicate).vector;
       const FlatOp unmasked{f.op, kNoValue};
       const std::string mask = active_mask(uniform_predicate ? unmasked : f, instance, u);
-      if (strided && affine->coefficient == 1) {
+      if (square) {
+        text = tile_name + "[" + std::to_string(u) + "]";
+      } else if (strided && affine->coefficient == 0) {
+        text = "splat<" + type + ">(" + pointer + "[" + scalar_text(op.index, u) + "])";
+        if (!mask.empty() && !plain_predicate && !uniform_predicate) text = "(any(" + mask + ") ? " + text + " : vec<" + type + ">{})";
+      } else if (strided && affine->coefficient == 1) {
         const std::string address = pointer + " + " + scalar_text(op.index, u);
         if (plain_predicate || uniform_predicate) text = has_tail ? "load_n(" + address + ", " + std::to_string(instance.tail) + ")" : "load(" + address + ")";
         else text = "load_m(" + address + ", " + mask + ")";
@@ -649,9 +675,10 @@ Status NestPrinter::emit_store(const FlatOp& f, const Instance& instance) {
     return ok_status();
   }
   const auto affine = affine_in(op.index, phase_->vector_loop);
-  const bool strided = affine && !depends_on_vector(affine->rest);
+  const bool strided = affine && !depends_on_lanes(affine->rest);
+  if (strided && affine->coefficient == 0) return unsupported("lanes of a vector are stored to one place");
   for (size_t u = 0; u < instance.copies; ++u) {
-    const bool has_tail = instance.tail > 0 && u + 1 == instance.copies;
+    const bool has_tail = instance.has_tail(u);
     const bool predicated = f.predicate != kNoValue && !value(f.predicate).constant;
     const std::string mask = active_mask(f, instance, u);
     const std::string content = to_memory(operand(stored, stored.rep, true, u), stored.rep, memory, true);

@@ -29,6 +29,11 @@ struct Instance {
   size_t copies = 1;     // vectors side by side
   int tail = 0;          // lanes of the last copy; 0: all
   bool interior = false; // masks are known to hold
+  // Copies usually lie one vector further along the lanes' loop; in a square tile they lie along this loop instead, one
+  // element apart, and `tail` is that of every copy.
+  std::string along;
+
+  bool has_tail(size_t copy) const { return tail > 0 && (!along.empty() || copy + 1 == copies); }
 };
 
 class NestPrinter {
@@ -68,6 +73,8 @@ class NestPrinter {
                                      const Instance& one);
 
   void compute_levels();
+  // Whether it differs between lanes; whether it differs between lanes or copies.
+  bool depends_on_lanes(const Expr& expr) const;
   bool depends_on_vector(const Expr& expr) const;
   std::optional<Interval> range(const Expr& expr) const;
   std::string scalar_text(const Expr& expr, size_t copy) const;
@@ -90,6 +97,7 @@ class NestPrinter {
   const LoweredNest& nest_;
   size_t number_;
   const LoweredPhase* phase_ = nullptr;
+  std::string along_;  // Instance::along of what is printed
   std::string out_;
   int indent_ = 0;
   std::map<ValueId, Value> values_;

@@ -215,24 +215,36 @@ KO_INLINE double vatan2(double x, double y) { return std::atan2(x, y); }
 
 const char* prelude_transpose_text() {
   return R"KO(
+#if KO_LANES == 16
+#define KO_SEQUENCE(F) F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7), F(8), F(9), F(10), F(11), F(12), F(13), F(14), F(15)
+#elif KO_LANES == 8
+#define KO_SEQUENCE(F) F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7)
+#else
+#define KO_SEQUENCE(F) F(0), F(1), F(2), F(3)
+#endif
+#define KO_LOW(l) ((l) & K) ? W + ((l) ^ K) : (l)
+#define KO_HIGH(l) ((l) & K) ? W + (l) : ((l) ^ K)
+template <int K, typename T> KO_INLINE void exchange(vec<T> (&r)[W]) {
+  typedef vec<typename IntOf<sizeof(T)>::type> I;
+  const I low = I{KO_SEQUENCE(KO_LOW)}, high = I{KO_SEQUENCE(KO_HIGH)};
+#pragma GCC unroll 16
+  for (int i = 0; i < W; ++i) {
+    if (i & K) continue;
+    const vec<T> a = r[i], b = r[i + K];
+    r[i] = __builtin_shuffle(a, b, low);
+    r[i + K] = __builtin_shuffle(a, b, high);
+  }
+}
 // r[i][j] <-> r[j][i] for a square of lanes.
 template <typename T> KO_INLINE void transpose(vec<T> (&r)[W]) {
-  typedef vec<typename IntOf<sizeof(T)>::type> I;
-#pragma GCC unroll 4
-  for (int k = 1; k < W; k *= 2) {
-    I low = {}, high = {};
-    for (int l = 0; l < W; ++l) {
-      low[l] = (l & k) ? W + (l ^ k) : l;
-      high[l] = (l & k) ? W + l : (l ^ k);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < W; ++i) {
-      if (i & k) continue;
-      const vec<T> a = r[i], b = r[i + k];
-      r[i] = __builtin_shuffle(a, b, low);
-      r[i + k] = __builtin_shuffle(a, b, high);
-    }
-  }
+  exchange<1, T>(r);
+  exchange<2, T>(r);
+#if KO_LANES >= 8
+  exchange<4, T>(r);
+#endif
+#if KO_LANES >= 16
+  exchange<8, T>(r);
+#endif
 }
 )KO";
 }

@@ -138,6 +138,7 @@ class KernelPrinter {
       KO_TRY(const std::string work, printer.print(Instance{}, 3));
       return out + "    if (tid == 0) {\n" + work + "    }\n  }\n";
     }
+    if (nest.plan.transpose) return print_squares(number);
     const bool lanes_shared = nest.axis == VectorAxis::kShared;
     std::vector<int64_t> trips;
     for (const auto& v : nest.shared) trips.push_back(v.extent);
@@ -197,6 +198,46 @@ class KernelPrinter {
       closing += "      }\n";
     }
     return out + closing + "    }\n  }\n";
+  }
+
+  // Square tiles over the last two shared loops: lanes along the last, copies along the one before.
+  Result<std::string> print_squares(size_t number) {
+    const LoweredNest& nest = kernel_.nests[number];
+    NestPrinter printer(text_, nest, number);
+    const int64_t lanes = kernel_.lanes;
+    const size_t lane_loop = nest.shared.size() - 1, row_loop = lane_loop - 1;
+    const std::string &lane = nest.shared[lane_loop].name, &row = nest.shared[row_loop].name;
+    std::vector<int64_t> trips;
+    for (const auto& v : nest.shared) trips.push_back(v.extent);
+    const int64_t row_full = trips[row_loop] / lanes, row_rest = trips[row_loop] % lanes;
+    const int64_t lane_full = trips[lane_loop] / lanes, lane_rest = trips[lane_loop] % lanes;
+    trips[row_loop] = row_full + (row_rest > 0);
+    trips[lane_loop] = lane_full + (lane_rest > 0);
+    int64_t total = 1;
+    for (int64_t t : trips) total *= t;
+    std::string out = "  {  // nest " + std::to_string(number) + "\n";
+    out += "    const int64_t total = " + std::to_string(total) + "LL, end = total * (tid + 1) / nt;\n";
+    out += "    for (int64_t at = total * tid / nt; at < end; ++at) {\n      int64_t rest = at;\n";
+    for (size_t k = nest.shared.size(); k-- > 0;) {
+      const bool tiled = k == lane_loop || k == row_loop;
+      out += "      const int64_t " + nest.shared[k].name + " = rest % " + std::to_string(trips[k]) + "LL" + (tiled ? " * " + std::to_string(lanes) : "") + ";\n";
+      if (k > 0) out += "      rest /= " + std::to_string(trips[k]) + "LL;\n";
+    }
+    std::string separator = "      ";
+    for (const bool whole_rows : {true, false})
+      for (const bool whole_lanes : {true, false}) {
+        if ((whole_rows ? row_full : row_rest) == 0 || (whole_lanes ? lane_full : lane_rest) == 0) continue;
+        Instance tile;
+        tile.copies = static_cast<size_t>(whole_rows ? lanes : row_rest);
+        tile.tail = whole_lanes ? 0 : static_cast<int>(lane_rest);
+        tile.along = row;
+        KO_TRY(const std::string work, printer.print(tile, 4));
+        const std::string condition = row + (whole_rows ? " < " : " >= ") + std::to_string(row_full * lanes) + " && " + lane + (whole_lanes ? " < " : " >= ") +
+                                      std::to_string(lane_full * lanes);
+        out += separator + "if (" + condition + ") {\n" + work + "      }";
+        separator = " else ";
+      }
+    return out + "\n    }\n  }\n";
   }
 
   const Group& group_;
