@@ -155,7 +155,7 @@ def check(loaded, program, mode, progress=lambda *_: None):
     if not watcher.last:
         return _skip_all(program, "the compiler's program did not show itself")
     eager = _eager_values(session, own, watcher)
-    return {"steps": _Walk(own, watcher, session.origins.get(own["graph"], {}), eager).steps(progress)}
+    return {"steps": _Walk(own, watcher, session.origins.get(own["graph"], {}), eager, loaded.device).steps(progress)}
 
 
 def _eager_values(session, program, watcher):
@@ -176,9 +176,9 @@ def _eager_values(session, program, watcher):
 class _Walk:
     """Evaluates a program's steps in order, each from the compiler's values of what it reads."""
 
-    def __init__(self, program, watcher, origins, eager):
+    def __init__(self, program, watcher, origins, eager, device="cpu"):
         self.program, self.watcher, self.origins, self.eager = program, watcher, origins, eager
-        self.memory = Memory(program["buffers"], "float32")
+        self.memory = Memory(program["buffers"], "float32", device)
         self.unknown = set()
         self.last_writer = {}
         self.readers = {}

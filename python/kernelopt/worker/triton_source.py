@@ -22,7 +22,7 @@ _FUNCTIONS = frozenset(
     "flip where maximum minimum clamp max min sum argmax argmin xor_sum reduce associative_scan cumsum cumprod sort gather "
     "histogram dot dot_scaled abs exp exp2 log log2 sin cos sqrt sqrt_rn rsqrt erf floor ceil fma div_rn fdiv umulhi sigmoid softmax "
     "swizzle2d cdiv cast rand randn randint randint4x rand4x randn4x philox static_range range static_assert multiple_of "
-    "max_contiguous max_constancy assume debug_barrier".split()
+    "max_contiguous max_constancy assume debug_barrier device_assert".split()
 )
 _CONSTANTS = frozenset(
     "int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 float8e4nv float8e5 constexpr".split()

@@ -1,0 +1,157 @@
+"""Prints one JSON line a candidate: what Triton's interpreter and the judge say of it. Run by test_triton_printer.py, in a
+process of its own, since the interpreter must be on before triton is imported.
+
+    TRITON_INTERPRET=1 python triton_interpreter.py CODEGEN_DUMP FOLDER [CASE...]
+"""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+
+from kernelopt import exchange  # noqa: E402
+from kernelopt.bridge import capture  # noqa: E402
+from kernelopt.judge import groups as judge_groups  # noqa: E402
+from kernelopt.protocol import ProtocolError  # noqa: E402
+from kernelopt.worker import groups as worker_groups  # noqa: E402
+
+TOLERANCES = [{"rtol": 1e-4, "atol": 1e-4, "rms_scaled": True, "error_factor": 4}]
+HALF = [{"rtol": 1e-2, "atol": 1e-2, "rms_scaled": True, "error_factor": 4}]
+
+
+def _rows(*size, dtype=torch.float32):
+    return [torch.randn(*size, dtype=dtype)]
+
+
+CASES = {
+    "softmax": (lambda x: torch.softmax(x, -1), lambda: _rows(5, 37)),
+    "layer_norm": (lambda x: F.layer_norm(x, (33,)) * 2, lambda: _rows(6, 33)),
+    "max_pool": (lambda x: F.max_pool2d(x, 3, 2, 1), lambda: _rows(1, 2, 9, 9)),
+    "cross_entropy": (lambda x, t: F.cross_entropy(x, t), lambda: [torch.randn(9, 12), torch.randint(0, 12, (9,))]),
+    "argmax": (lambda x: torch.argmax(x, 1), lambda: _rows(7, 19)),
+    "gelu_chain": (lambda x: F.gelu(x * 1.5 + 0.25) * torch.sigmoid(x) - torch.tanh(x), lambda: _rows(4, 21)),
+    "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), lambda: _rows(3, 31)),
+    "log_softmax_dim1": (lambda x: torch.log_softmax(x, 1), lambda: _rows(2, 11, 5)),
+    "embedding": (lambda i, w: F.embedding(i, w) * 2, lambda: [torch.randint(0, 10, (3, 4)), torch.randn(10, 8)]),
+    "bfloat16": (lambda x: torch.softmax(x * 2, -1) + 1, lambda: _rows(4, 24, dtype=torch.bfloat16)),
+    "sum_of_squares": (lambda x: (x * x).sum(), lambda: _rows(13, 17)),
+    "mean_and_amax": (lambda x: (x.mean(1), x.amax(1), (x > 0).any(1)), lambda: _rows(6, 29)),
+    "transposed": (lambda x: torch.relu(x.transpose(0, 1).contiguous()) + 1, lambda: _rows(5, 14)),
+    "integers": (lambda x: (x // 3, x % 5, x << 1), lambda: [torch.randint(-20, 20, (40,))]),
+    "avg_pool": (lambda x: F.avg_pool2d(x, 2), lambda: _rows(1, 3, 8, 8)),
+    "expm1_log1p": (lambda x: torch.expm1(x) + torch.log1p(x.abs()), lambda: _rows(50)),
+}
+
+
+class Model(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+def scan_program():
+    """cumsum along rows, written by hand: the compiler's CPU code falls back for it."""
+    rows, columns = 3, 21
+    index = {"add": [{"mul": [columns, "p0"]}, "p1"]}
+    fields = {"dtype": "float32", "offset": 0, "device": "cpu", "layout": "fixed", "base": None, "mutates": None,
+              "removable": False, "value": None, "size": [rows, columns], "stride": [columns, 1]}
+    ops = [
+        {"id": 0, "op": "load", "buffer": "arg0_1", "index": index},
+        {"id": 1, "op": "scan", "dtypes": ["float32"], "args": [0],
+         "block": {"params": [2, 3], "ops": [{"id": 4, "op": "add", "args": [2, 3]}], "results": [4]}},
+        {"id": -1, "op": "store", "buffer": "buf0", "index": index, "args": [1], "mode": None},
+    ]
+    body = {"name": "op0", "ops": ops, "vars": [{"name": "p0", "extent": rows, "kind": "iter"},
+                                                {"name": "p1", "extent": columns, "kind": "reduce"}]}
+    step = {"name": "op0", "kind": "generated", "reads": ["arg0_1"], "writes": ["buf0"], "last_use": [], "origins": [],
+            "refused": None, "bodies": [body]}
+    buffers = {"arg0_1": {**copy.deepcopy(fields), "kind": "input", "is_output": False},
+               "buf0": {**copy.deepcopy(fields), "kind": "computed", "is_output": True}}
+    return {"format": "kernelopt.program", "version": 1, "torch": "2.11.0", "adapter": "2.11", "device": "cpu", "graph": 0,
+            "inputs": ["arg0_1"], "outputs": ["buf0"], "buffers": buffers, "steps": [step], "wrapper": "", "kernels": []}
+
+
+def program_of(name):
+    if name == "cumsum":
+        return scan_program()
+    function, draw = CASES[name]
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    return capture(Model(function), draw(), "default", text_only=True).programs[0]
+
+
+def rename(candidate, header, group):
+    """codegen_dump knows no canonical names and counts through its own lists: the launch list in the worker's names."""
+    order = list(dict.fromkeys(header["names"] + header["inputs"] + header["outputs"] + header["internals"]))
+    theirs = {f"b{number}": group.canonical(name) for number, name in enumerate(order)}
+    for launch in candidate["launches"]:
+        launch["args"] = [theirs.get(arg, arg) for arg in launch["args"]]
+
+
+def check(judge, path, header, candidate):
+    """The line's fields: {"error"} or the comparison's numbers."""
+    request = {"program": path, "group": header["steps"]}
+    group = worker_groups._group_of(request)
+    rename(candidate, header, group)
+    drawn = judge.inputs(path, header["steps"], 1, "ordinary")
+    leaves = {name: exchange.write_tensor(tensor) for name, tensor in drawn.items()}
+    try:
+        reply = worker_groups.run_group({**request, "candidate": candidate, "inputs": leaves, "guard_bytes": 1 << 16}, None)
+    except ProtocolError as error:
+        return {"error": f"{error.message} | {error.detail[-600:]}"}
+    except Exception as error:  # the interpreter raises what the kernel's text makes it raise
+        while error.__cause__ is not None:
+            error = error.__cause__
+        return {"error": f"{type(error).__name__}: {error}"}
+    outputs = {name: exchange.read_tensor(leaf) for name, leaf in reply["outputs"].items()}
+    half = any(not tensor.dtype.itemsize >= 4 and tensor.is_floating_point() for tensor in outputs.values())
+    result = judge.compare(path, header["steps"], group.names, 1, "ordinary", outputs, HALF if half else TOLERANCES)
+    exchange.remove_files(leaves)
+    return {
+        "structure": result["structure_equal"], "violations": sum(leaf["violations"][0] for leaf in result["leaves"]),
+        "max_abs": max((leaf["max_abs"] for leaf in result["leaves"]), default=0.0),
+        "observed": [reply["inputs_unchanged"], reply["guards_intact"], reply["deterministic"], reply["unwritten"] == 0],
+    }
+
+
+def main():
+    dump, folder = sys.argv[1], Path(sys.argv[2])
+    os.environ["KERNELOPT_CACHE"] = str(folder / "cache")
+    os.environ["KERNELOPT_EXCHANGE"] = str(folder / "exchange")
+    for name in sys.argv[3:] or [*CASES, "cumsum"]:
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(program_of(name)))
+        done = subprocess.run([dump, str(path), "--device", "cuda"], capture_output=True, text=True, timeout=60)
+        if done.returncode != 0:
+            print(json.dumps({"case": name, "error": f"codegen_dump: {done.stderr[-300:]}"}), flush=True)
+            continue
+        judge, header = judge_groups.Groups(), None
+        for line in map(json.loads, done.stdout.splitlines()):
+            if "steps" in line:
+                header = line
+                if "refused" in line:
+                    print(json.dumps({"case": name, "refused": line["refused"], "what": "group"}), flush=True)
+                continue
+            record = {"case": name, "what": line["description"]}
+            if "refused" in line:
+                record["refused"] = line["refused"]
+            else:
+                record.update(check(judge, str(path), header, line["candidate"]))
+                if "error" in record or record["violations"]:
+                    record["source"] = "\n".join(kernel["source"] for kernel in line["candidate"]["kernels"])
+            print(json.dumps(record), flush=True)
+
+
+if __name__ == "__main__":
+    main()
