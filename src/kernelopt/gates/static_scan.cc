@@ -151,14 +151,16 @@ class Scan {
 
   // Names that stand where a declaration puts one: after a type, before what can follow a declarator.
   void collect_declared() {
+    static const Names kBeforeName = {"*", "&", ">", ",", "[", "(", ":", "..."};
+    static const Names kAfterName = {"=", "(", "{", ";", ",", ")", "[", "]", ":", ">", "...", "__attribute__"};
     for (at_ = 0; at_ < tokens_.size(); ++at_) {
       const CppToken& token = tokens_[at_];
       const CppToken* before = neighbour(-1);
       if (token.kind != CppTokenKind::kIdentifier || !before || kKeywords.count(token.text)) continue;
       const bool after_type = before->kind == CppTokenKind::kIdentifier
                                   ? kTypeKeywords.count(before->text) || !kKeywords.count(before->text)
-                                  : Names{"*", "&", ">", ",", "[", "(", ":", "..."}.count(before->text) > 0;
-      const bool ends_declarator = Names{"=", "(", "{", ";", ",", ")", "[", "]", ":", ">", "...", "__attribute__"}.count(text(1)) > 0;
+                                  : kBeforeName.count(before->text) > 0;
+      const bool ends_declarator = kAfterName.count(text(1)) > 0;
       // After punctuation that also stands before uses, only what cannot be a call introduces a name.
       const bool ambiguous = before->kind == CppTokenKind::kPunctuation;
       if (defines_function() || (after_type && ends_declarator && !(ambiguous && text(1) == "(")))
@@ -228,8 +230,11 @@ class Scan {
     find(token.line, token.text, "a directive that a kernel may not use");
   }
   void forbid_words(const CppToken& token, const std::vector<std::string>& words) {
-    for (const std::string& word : words)
-      if (is_forbidden(word)) find(token.line, word, "a name that a kernel may not use");
+    for (size_t i = 0; i < words.size(); ++i) {
+      // `omp atomic read` and `write` are clauses; a call has its parenthesis.
+      const bool clause = (words[i] == "read" || words[i] == "write") && (i + 1 == words.size() || words[i + 1] != "(");
+      if (is_forbidden(words[i]) && !clause) find(token.line, words[i], "a name that a kernel may not use");
+    }
   }
 
   void identifier(const CppToken& token) {

@@ -54,6 +54,7 @@ TEST(StaticScan, AdmitsWhatKernelsAreMadeOf) {
            "auto f = [&](float y) { return y * x; }; x = f(x);",
            "x = x > 0 ? x : -x; /* a comment: system(1) */ // fopen",
            "std::memcpy(&x, b0 + i, sizeof(float));",
+           "\n#pragma omp atomic write\nx = 1;\n",
        })
     EXPECT_EQ(finding(with(inside)), "") << inside;
   for (const char* before : {
