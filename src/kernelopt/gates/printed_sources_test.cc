@@ -27,7 +27,8 @@ Counts scan_group(const Program& program, const Group& group, int bits, const st
   if (!space.ok()) return counts;
   std::vector<Move> plans = space->starts();
   plans.push_back({TransformKind::kSeed, "seed", space->seed()});
-  for (const Move& move : space->moves(space->seed())) plans.push_back(move);
+  if (bits == 512)  // the moves' names do not depend on the width
+    for (const Move& move : space->moves(space->seed())) plans.push_back(move);
   for (const Move& move : plans) {
     auto candidate = print_cpp(program, group, move.plan, target);
     if (!candidate.ok()) continue;  // a plan that cannot be printed is the planner's matter
