@@ -1,0 +1,208 @@
+"""Triton candidates in the text of CUDA programs, and the compiler's own Triton kernels apart. No GPU is needed, triton is."""
+
+import ast
+import importlib.util
+import re
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from kernelopt.bridge.adapters import torch_minor
+from kernelopt.bridge.capture import _description
+from kernelopt.bridge.digest import GroupView
+from kernelopt.bridge.session import Session
+from no_device import compile_text, h200
+
+ROWS, COLUMNS = 128, 1000
+
+
+def model(x, w):
+    hidden = torch.softmax(x * 2, -1) @ w
+    return torch.tanh(hidden), x.sum(0)
+
+
+INPUTS = [torch.empty(ROWS, COLUMNS), torch.empty(COLUMNS, 16)]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """The compiler's own program."""
+    return compile_text(model, INPUTS, Session())
+
+
+def generated(program):
+    return [step["name"] for step in program["steps"] if step["kind"] == "generated"]
+
+
+def describe(program, fingerprint, groups, function=model, inputs=INPUTS):
+    session = Session(isolate={0: groups})
+    record = compile_text(function, inputs, session)
+    return [_description(GroupView(program, steps), fingerprint, plan) for steps, plan in record.described], record
+
+
+SUMS = """import triton
+import triton.language as tl
+
+@triton.jit
+def ko_add(a, b):
+    return a + b
+
+@triton.jit
+def sums(x, s):
+    row = tl.program_id(0)
+    total = tl.zeros([1024], tl.float32)
+    column = tl.arange(0, 1024)
+    value = tl.load(x + row * 1000 + column, mask=column < 1000, other=float('-inf'))
+    total += tl.exp(value * 2)
+    tl.store(s + row, tl.reduce(total, 0, ko_add))
+"""
+SCALE = """import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x, s, y):
+    row = tl.program_id(0)
+    column = tl.arange(0, 1024)
+    value = tl.load(x + row * 1000 + column, mask=column < 1000)
+    tl.store(y + row * 1000 + column, tl.exp(value * 2) / tl.load(s + row), mask=column < 1000)
+"""
+
+
+def softmax_candidate(group, zeroed=True):
+    (x,), (y,) = group["reads"], group["writes"]
+
+    def param(name, role):
+        return {"name": name, "dtype": "float32", "role": role}
+
+    launch = {"programs": ROWS, "warps": 4, "stages": 2}
+    return {"format": "kernelopt.candidate", "version": 1, "language": "triton", "group": group["digest"], "digest": "hand",
+            "kernels": [{"name": "sums", "source": SUMS, "params": [param(x, "in"), param("s0", "scratch")]},
+                        {"name": "scale", "source": SCALE, "params": [param(x, "in"), param("s0", "in"), param(y, "out")]}],
+            "launches": [{"kernel": "sums", "args": [x, "s0"], **launch}, {"kernel": "scale", "args": [x, "s0", y], **launch}],
+            "scratch": [{"name": "s0", "dtype": "float32", "elements": ROWS, "zeroed": zeroed}], "threads": 1, "plan": {},
+            "formats": []}
+
+
+def kernel_set(fingerprint, entries):
+    return {"format": "kernelopt.kernels", "version": 1, "torch": torch_minor(), "fingerprint": fingerprint,
+            "groups": [{"digest": group["digest"], "steps": group["step_digests"], "candidate": candidate}
+                       for group, candidate in entries]}
+
+
+def softmax_group(plain):
+    """The description of the group that computes the softmax: the generated step that the product reads."""
+    product = next(step for step in plain.program["steps"] if step["kind"] == "extern")
+    steps = [step["name"] for step in plain.program["steps"] if step["kind"] == "generated"
+             and set(step["writes"]) & set(product["reads"])]
+    (group,), _ = describe(plain.program, plain.fingerprint, [steps])
+    assert group["refused"] is None and len(group["reads"]) == len(group["writes"]) == 1
+    return group
+
+
+def test_the_compilers_kernels_apart(plain):
+    steps = generated(plain.program)
+    groups, record = describe(plain.program, plain.fingerprint, [[name] for name in steps])
+    assert plain.program["device"] == plain.fingerprint["device"] == "cuda" and plain.fingerprint["gpu"] == "NVIDIA H200"
+    assert len(groups) >= 3
+    for group in groups:
+        baseline = group["baseline"]
+        assert group["refused"] is None and baseline["language"] == "inductor_triton" and baseline["scratch"] == []
+        assert [launch["kernel"] for launch in baseline["launches"]] == [kernel["name"] for kernel in baseline["kernels"]]
+        for kernel, launch in zip(baseline["kernels"], baseline["launches"]):
+            function = next(node for node in ast.parse(kernel["source"]).body if isinstance(node, ast.FunctionDef))
+            plain_params = [arg.arg for arg in function.args.args if arg.annotation is None]
+            assert function.name == kernel["name"] and len(plain_params) == len(kernel["params"]) == len(launch["args"])
+            sizes = [arg for arg in launch["args"] if isinstance(arg, int)]
+            assert sizes and all(param["role"] == "size" for param, arg in zip(kernel["params"], launch["args"])
+                                 if isinstance(arg, int))
+            written = [param["name"] for param in kernel["params"] if param["role"] != "in" and param["role"] != "size"]
+            assert set(written) == set(group["writes"])
+    # The same text and name as in the program itself: the compiler's cache of tuned configurations then serves both.
+    own = {kernel["name"]: kernel["source"] for kernel in plain.program["kernels"]}
+    alone = {kernel["name"]: kernel["source"] for group in groups for kernel in group["baseline"]["kernels"]}
+    assert alone.keys() == own.keys()
+    assert sum(alone[name] == own[name] for name in own) >= len(own) - 1  # one reuses its input's memory in the program
+
+
+def test_a_triton_candidate_takes_the_groups_place(plain):
+    group = softmax_group(plain)
+    session = Session(kernel_set=kernel_set(plain.fingerprint, [(group, softmax_candidate(group))]))
+    record = compile_text(model, INPUTS, session)
+    assert record.problems == [] and [entry["digest"] for entry in record.replaced] == [group["digest"]]
+    text = record.program["wrapper"]
+    x, y = (group["names"][int(name[1:])] for name in (*group["reads"], *group["writes"]))
+    first, second = re.findall(r"triton_kernelopt_\d+\.run\((.*?)\)", text)
+    assert first == f"{x}, workspace_0, stream=stream0" and second == f"{x}, workspace_0, {y}, stream=stream0"
+    order = [text.index(part) for part in (f"{y} = empty_strided_cuda", "workspace_0 = empty_strided_cuda(", "workspace_0.zero_()",
+                                           f".run({first})", f".run({second})", "del workspace_0")]
+    assert order == sorted(order)
+    inside = set(group["names"]) - {x, y}
+    assert inside and not any(f"{name} = " in text for name in inside)
+    # Everything around the group is as it was.
+    assert text.count("extern_kernels.mm(") == 1 and "kernelopt" not in plain.program["wrapper"]
+    kept = [kernel for kernel in record.program["kernels"] if "kernelopt" not in kernel["name"]]
+    assert len(kept) == len(generated(plain.program)) - len(group["step_digests"])
+
+    sources = [kernel["source"] for kernel in record.program["kernels"] if "kernelopt" in kernel["name"]]
+    assert all("'fixed_grid': [128, 1, 1]" in source and "coordinate_descent" not in source for source in sources)
+    assert "{'x': '*fp32', 's': '*fp32', 'y': '*fp32'}" in sources[1]
+    assert "{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]]}" in sources[1]
+    assert re.search(r"async_compile\.triton\('kernelopt_\w{8}_sums', r'''", text)
+
+
+def autotuner(source, path):
+    """The kernel object that the wrapper's process would hold."""
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    name = next(node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)
+                and any("fixed_config" in ast.unparse(item) for item in node.decorator_list))
+    return getattr(module, name)
+
+
+def test_definitions_compile_and_launch_statically(plain, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    group = softmax_group(plain)
+    session = Session(kernel_set=kernel_set(plain.fingerprint, [(group, softmax_candidate(group, zeroed=False))]))
+    record = compile_text(model, INPUTS, session)
+    assert ".zero_()" not in record.program["wrapper"]
+    sources = [kernel["source"] for kernel in record.program["kernels"] if "kernelopt" in kernel["name"]]
+    assert len(sources) == 2
+    for number, source in enumerate(sources):
+        with h200():
+            kernel = autotuner(source, tmp_path / f"definition{number}.py")
+            (configuration,) = kernel.configs
+            result = kernel._precompile_config(configuration)
+        assert configuration.num_warps == 4 and configuration.num_stages == 2 and configuration.kwargs == {}
+        assert "Static" in type(result).__name__ and result.kernel.arg_tys.count("O") == (2, 3)[number]
+        from torch._inductor.runtime.triton_heuristics import GridExpr
+
+        grid = GridExpr.from_meta(kernel.inductor_meta, configuration)
+        assert (grid.x_grid, grid.y_grid, grid.z_grid) == (ROWS, 1, 1)
+
+
+@pytest.mark.parametrize("change, reason", [
+    (lambda c: c["launches"][0].pop("programs"), "without programs"),
+    (lambda c: c["kernels"][0].update(source=SUMS.replace("def sums", "def total")), "no function sums"),
+    (lambda c: c["kernels"][0].update(source=SUMS.replace("(x, s)", "(x, s, n)")), "takes 3 parameters, not 2"),
+    (lambda c: c["kernels"][0].update(source=SUMS + "'''"), "no Python"),
+    (lambda c: c.update(language="cpp"), "is not on cpu"),
+    (lambda c: c["launches"].pop(), "does not write"),
+])
+def test_candidates_that_do_not_fit_leave_the_compilers_step(plain, change, reason):
+    group = softmax_group(plain)
+    candidate = softmax_candidate(group)
+    change(candidate)
+    record = compile_text(model, INPUTS, Session(kernel_set=kernel_set(plain.fingerprint, [(group, candidate)])))
+    assert record.replaced == [] and reason in record.problems[0]
+    assert record.program["wrapper"].count("triton_") == plain.program["wrapper"].count("triton_")
+
+
+def test_another_gpu_is_refused(plain):
+    group = softmax_group(plain)
+    other = {**plain.fingerprint, "gpu": "NVIDIA H100 PCIe"}
+    record = compile_text(model, INPUTS, Session(kernel_set=kernel_set(other, [(group, softmax_candidate(group))])))
+    assert record.replaced == [] and "gpu was NVIDIA H100 PCIe, is NVIDIA H200" in record.problems
