@@ -132,9 +132,7 @@ def _resources(path, arch, items, timeout_seconds):
         request = {"path": path, "folder": folder, "arch": arch, "jobs": [items[i] for i, _ in missing]}
         for (i, note), facts in zip(missing, _helpers.call(request, timeout_seconds)):
             found[i] = facts
-            with open(f"{note}.{os.getpid()}", "w") as file:
-                json.dump(facts, file)
-            os.replace(f"{note}.{os.getpid()}", note)
+            triton_source.write_whole(note, json.dumps(facts))
     return [found[i] for i in range(len(items))], not missing
 
 

@@ -9,6 +9,7 @@ import ast
 import hashlib
 import os
 import re
+import uuid
 
 from kernelopt.worker.errors import CompileError
 
@@ -166,8 +167,13 @@ def module_file(source, folder):
     """The path of a module with this text in `folder`, addressed by content, so that it is never another text."""
     path = os.path.join(folder, "k" + hashlib.sha256(source.encode()).hexdigest()[:32] + ".py")
     if not os.path.exists(path):
-        temporary = f"{path}.{os.getpid()}"
-        with open(temporary, "w") as file:
-            file.write(source)
-        os.replace(temporary, path)
+        write_whole(path, source)
     return path
+
+
+def write_whole(path, text):
+    """Writes a file that others never see half written; several threads and processes may write the same one."""
+    temporary = f"{path}.{uuid.uuid4().hex}"
+    with open(temporary, "w") as file:
+        file.write(text)
+    os.replace(temporary, path)
