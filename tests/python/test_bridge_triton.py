@@ -206,3 +206,68 @@ def test_another_gpu_is_refused(plain):
     other = {**plain.fingerprint, "gpu": "NVIDIA H100 PCIe"}
     record = compile_text(model, INPUTS, Session(kernel_set=kernel_set(other, [(group, softmax_candidate(group))])))
     assert record.replaced == [] and "gpu was NVIDIA H100 PCIe, is NVIDIA H200" in record.problems
+
+
+def test_inside_a_partition_for_cuda_graphs(plain):
+    group = softmax_group(plain)
+    kernels = kernel_set(plain.fingerprint, [(group, softmax_candidate(group))])
+    record = compile_text(model, INPUTS, Session(kernel_set=kernels), **{"triton.cudagraphs": True})
+    assert record.problems == [] and len(record.replaced) == 1
+    text = record.program["wrapper"]
+    body = text[text.index("def partition_0(args):"):]
+    body = body[:body.index("return (")]
+    assert body.count("triton_kernelopt_") == 2 and body.count("workspace_0.zero_()") == 1
+
+
+def accumulate(x, state, scale):
+    """Writes its second input; its third may be a number on the host."""
+    torch.ops.aten.add_(state, torch.ops.aten.mul(x, scale))
+    return torch.tanh(state)
+
+
+ACCUMULATE = """import triton
+import triton.language as tl
+
+@triton.jit
+def accumulate(x, state, scale, y):
+    at = tl.program_id(0) * 1024 + tl.arange(0, 1024)
+    value = tl.load(state + at) + tl.load(x + at) * tl.load(scale + at)
+    tl.store(state + at, value)
+    tl.store(y + at, value)
+"""
+
+
+def described(inputs, devices=None):
+    program = compile_text(accumulate, inputs, Session(), devices)
+    session = Session(isolate={0: [[name] for name in generated(program.program)]})
+    record = compile_text(accumulate, inputs, session, devices)
+    return program, [_description(GroupView(program.program, steps), program.fingerprint, plan) for steps, plan in record.described]
+
+
+def test_an_input_that_is_written_stays_where_it_is():
+    inputs = [torch.empty(4096), torch.empty(4096), torch.empty(4096)]
+    program, groups = described(inputs)
+    group = next(group for group in groups if "arg1_1" in group["names"] or "state_1" in group["names"])
+    state = next(name for name in group["reads"] if name in group["writes"])
+    out = next(name for name in group["writes"] if name != state)
+    x, scale = (name for name in group["reads"] if name != state)
+    params = [{"name": name, "dtype": "float32", "role": role}
+              for name, role in ((x, "in"), (state, "inout"), (scale, "in"), (out, "out"))]
+    candidate = {"format": "kernelopt.candidate", "version": 1, "language": "triton", "group": group["digest"], "digest": "hand",
+                 "kernels": [{"name": "accumulate", "source": ACCUMULATE, "params": params}], "scratch": [],
+                 "launches": [{"kernel": "accumulate", "args": [x, state, scale, out], "programs": 4, "warps": 4, "stages": 1}]}
+    record = compile_text(accumulate, inputs, Session(kernel_set=kernel_set(program.fingerprint, [(group, candidate)])))
+    assert record.problems == [] and len(record.replaced) == 1
+    real = group["names"][int(state[1:])]
+    assert record.program["buffers"][real]["kind"] == "input"
+    (call,) = re.findall(r"triton_kernelopt_\d+\.run\((.*?)\)", record.program["wrapper"])
+    assert call.split(", ")[1] == real
+    source = next(kernel["source"] for kernel in record.program["kernels"] if "kernelopt" in kernel["name"])
+    assert "'mutated_arg_names': ['state']" in source
+
+
+def test_a_number_on_the_host_is_refused():
+    inputs = [torch.empty(4096), torch.empty(4096), torch.empty(())]
+    _, groups = described(inputs, ["cuda", "cuda", "cpu"])
+    refused = [group["refused"] for group in groups if group["refused"]]
+    assert refused and all("number on the host" in reason for reason in refused)
