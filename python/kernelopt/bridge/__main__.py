@@ -14,15 +14,16 @@ import torch
 from kernelopt.bridge.capture import capture
 
 
-def _load(path: str):
+def _load(path: str, device: str):
     spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    torch.manual_seed(0)
-    model = module.Model(*(module.get_init_inputs() if hasattr(module, "get_init_inputs") else []))
-    torch.manual_seed(0)
-    return model, module.get_inputs()
+    with torch.device(device):
+        torch.manual_seed(0)
+        model = module.Model(*(module.get_init_inputs() if hasattr(module, "get_init_inputs") else []))
+        torch.manual_seed(0)
+        return model, module.get_inputs()
 
 
 def main() -> int:
@@ -32,9 +33,10 @@ def main() -> int:
     dump.add_argument("model")
     dump.add_argument("out")
     dump.add_argument("--mode", default="default")
+    dump.add_argument("--device", default="cpu")
     options = parser.parse_args()
 
-    model, inputs = _load(options.model)
+    model, inputs = _load(options.model, options.device)
     result = capture(model, inputs, options.mode)
     out = pathlib.Path(options.out)
     for program in result.programs:
