@@ -46,7 +46,7 @@ class _Bytes:
 
 
 class Block:
-    """An allocation of `count` bytes and its handle (hex); freed with the object."""
+    """An allocation, of which `count` bytes are meant, and its handle (hex); freed with the object."""
 
     def __init__(self, address, count, handle):
         self.address, self.count, self.handle = address, count, handle
@@ -66,11 +66,11 @@ def allocate(count):
     """A Block, or None where the driver gives no memory or no handle."""
     address, handle = ctypes.c_uint64(), _Handle()
     # The driver maps whole pages of 2 MiB into the other process: no two blocks may share one.
-    count = -(-max(count, 1) // _PAGE) * _PAGE
+    rounded = -(-max(count, 1) // _PAGE) * _PAGE
     torch.zeros(1, device="cuda")  # makes the context current in this thread
-    if _driver().cuMemAlloc_v2(ctypes.byref(address), count) != 0:
+    if _driver().cuMemAlloc_v2(ctypes.byref(address), rounded) != 0:
         torch.cuda.empty_cache()
-        if _driver().cuMemAlloc_v2(ctypes.byref(address), count) != 0:
+        if _driver().cuMemAlloc_v2(ctypes.byref(address), rounded) != 0:
             return None
     if _driver().cuIpcGetMemHandle(ctypes.byref(handle), address) != 0:
         _driver().cuMemFree_v2(address)

@@ -6,6 +6,8 @@ import os
 import re
 import select
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 
@@ -145,6 +147,33 @@ def test_wrong_candidates(worker, judge, folder, inputs, line, observed):
         compared = judge.call("compare_group", program=str(folder / "program.json"), group=["op0"], seed=3, input_case="ordinary",
                               names=["arg0_1", "arg1_1", "buf1"], outputs=reply["outputs"], tolerances=TOLERANCES)
         assert compared["leaves"][0]["violations"][0] > N // 4
+
+
+def test_layouts_cross_as_they_are(judge, folder):
+    """Small, strided and empty tensors through shared device memory, read by the process that owns them and by another."""
+    import torch
+    from kernelopt import exchange
+
+    tensors = [
+        torch.randn(3, device="cuda"), torch.randn(4, 6, device="cuda").t(), torch.randn(5, 7, device="cuda")[:, 1:4],
+        torch.randn(1, 5, device="cuda").expand(3, 5), torch.arange(9, device="cuda") > 4, torch.empty(0, 3, device="cuda"),
+        torch.randn(33, device="cuda", dtype=torch.bfloat16), torch.tensor(2.5, device="cuda", dtype=torch.float64),
+    ]
+    leaves = [exchange.write_tensor(tensor) for tensor in tensors]
+    assert all("ipc" in leaf for leaf in leaves)
+    code = (
+        "import json, sys; from kernelopt import exchange\n"
+        "for leaf in json.load(sys.stdin):\n"
+        "    t = exchange.read_tensor(leaf, 'cuda'); print(json.dumps([list(t.stride()), t.double().cpu().tolist()]))\n"
+    )
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    done = subprocess.run([sys.executable, "-c", code], input=json.dumps(leaves), capture_output=True, text=True, env=env, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for tensor, leaf, line in zip(tensors, leaves, done.stdout.splitlines(), strict=True):
+        assert json.loads(line) == [list(tensor.stride()), tensor.double().cpu().tolist()]
+        here = exchange.read_tensor(leaf, "cuda")
+        assert here.stride() == tensor.stride() and torch.equal(here, tensor)
+    assert exchange.remove_files(leaves) == len(leaves)
 
 
 def test_time_group(worker, folder, inputs):
