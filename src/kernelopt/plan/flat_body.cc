@@ -115,6 +115,15 @@ void substitute_vars(FlatBody& body, const std::map<std::string, Expr>& replacem
   }
 }
 
+void drop_unit_vars(FlatBody& body) {
+  std::map<std::string, Expr> zero;
+  for (const auto& v : body.vars)
+    if (v.extent == 1) zero[v.name] = Expr(0);
+  if (zero.empty()) return;
+  body.vars.erase(std::remove_if(body.vars.begin(), body.vars.end(), [](const LoopVar& v) { return v.extent == 1; }), body.vars.end());
+  substitute_vars(body, zero);
+}
+
 void rename_var(FlatBody& body, std::string from, std::string to) {
   if (from == to) return;
   for (auto& v : body.vars)

@@ -37,6 +37,8 @@ FlatBody flatten(const Body& body);
 
 // Replaces loop variables in every index and size, then simplifies with the body's extents.
 void substitute_vars(FlatBody& body, const std::map<std::string, Expr>& replacement);
+// Loops of one iteration vanish.
+void drop_unit_vars(FlatBody& body);
 // Renames a variable everywhere.
 void rename_var(FlatBody& body, std::string from, std::string to);
 // var -> outer * inner_extent + inner, in place of var; false where inner_extent does not divide its extent. The new

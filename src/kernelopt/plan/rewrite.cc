@@ -35,6 +35,7 @@ WorkGroup make_work_group(const Program& program, const Group& group) {
   for (const Body* body : group_bodies(program, group)) {
     FlatBody flat = flatten(*body);
     for (int n = 1; !names.insert(flat.name).second; ++n) flat.name = body->name + "_" + std::to_string(n);
+    drop_unit_vars(flat);
     eliminate_common(flat);
     eliminate_dead(flat);
     work.bodies.push_back(std::move(flat));

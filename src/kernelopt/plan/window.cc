@@ -188,6 +188,7 @@ FlatBody jammed(const FlatBody& body, const std::string& walk, int64_t rows, int
     }
     append_ops(result, copy, "_w" + std::to_string(r));
   }
+  drop_unit_vars(result);
   eliminate_common(result);
   eliminate_dead(result);
   return result;

@@ -387,7 +387,7 @@ Status NestPrinter::emit_scan(const FlatOp& f, const Instance& instance) {
       scan_loop = v.name;
       ++scan_loops;
     }
-  if (scan_loops != 1) return unsupported("a scan over several loops");
+  if (scan_loops > 1) return unsupported("a scan over several loops");
   const auto type_of = [&](size_t i) { return natural_rep(op.dtypes.empty() ? op.dtype : op.dtypes[i]); };
   std::vector<Value> results(n);
   for (size_t i = 0; i < n; ++i) {
@@ -443,6 +443,7 @@ Status NestPrinter::emit_scan(const FlatOp& f, const Instance& instance) {
         line("}");
       }
     }
+    if (scan_loops == 0) continue;
     // What came before: nothing at the first point.
     const std::string first = scan_loop + (u == 0 || !along ? " > 0" : " >= 0");
     line("if (" + first + ") {");
