@@ -134,7 +134,8 @@ def test_a_triton_candidate_takes_the_groups_place(plain):
     text = record.program["wrapper"]
     x, y = (group["names"][int(name[1:])] for name in (*group["reads"], *group["writes"]))
     first, second = re.findall(r"triton_kernelopt_\d+\.run\((.*?)\)", text)
-    assert first == f"{x}, workspace_0, stream=stream0" and second == f"{x}, workspace_0, {y}, stream=stream0"
+    assert re.fullmatch(rf"{x}, workspace_0, stream=(raw_)?stream0", first)
+    assert re.fullmatch(rf"{x}, workspace_0, {y}, stream=(raw_)?stream0", second)
     order = [text.index(part) for part in (f"{y} = empty_strided_cuda", "workspace_0 = empty_strided_cuda(", "workspace_0.zero_()",
                                            f".run({first})", f".run({second})", "del workspace_0")]
     assert order == sorted(order)
@@ -271,3 +272,62 @@ def test_a_number_on_the_host_is_refused():
     _, groups = described(inputs, ["cuda", "cuda", "cpu"])
     refused = [group["refused"] for group in groups if group["refused"]]
     assert refused and all("number on the host" in reason for reason in refused)
+
+
+def pieces(x, y):
+    """One piece is a library's result, so that the other is a step of its own."""
+    return torch.cat([x @ x[:5], torch.exp(y)])
+
+
+PIECE = """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+@triton.jit
+def piece(y, z):
+    at = tl.arange(0, 64)
+    tl.store(z + at, libdevice.exp(tl.load(y + at, mask=at < 50)), mask=at < 50)
+"""
+
+
+def test_a_piece_of_a_concatenation_keeps_its_place_and_claims_no_alignment_that_it_lacks():
+    inputs = [torch.empty(9, 5), torch.empty(10, 5)]
+    program = compile_text(pieces, inputs, Session())
+    buffers = program.program["buffers"]
+    step = next(step for step in program.program["steps"] if step["kind"] == "generated"
+                and any(buffers[name]["layout"] == "non_owning" and buffers[name]["offset"] == 45 for name in step["writes"]))
+    session = Session(isolate={0: [[step["name"]]]})
+    record = compile_text(pieces, inputs, session)
+    ((steps, plan),) = record.described
+    group = _description(GroupView(program.program, steps), program.fingerprint, plan)
+    (y,), (z,) = group["reads"], group["writes"]
+    params = [{"name": y, "dtype": "float32", "role": "in"}, {"name": z, "dtype": "float32", "role": "out"}]
+    candidate = {"format": "kernelopt.candidate", "version": 1, "language": "triton", "group": group["digest"], "digest": "hand",
+                 "kernels": [{"name": "piece", "source": PIECE, "params": params}], "scratch": [],
+                 "launches": [{"kernel": "piece", "args": [y, z], "programs": 1, "warps": 1, "stages": 1}]}
+    kernels = kernel_set(program.fingerprint, [(group, candidate)])
+    record = compile_text(pieces, inputs, Session(kernel_set=kernels))
+    assert record.problems == [] and len(record.replaced) == 1
+    text, real = record.program["wrapper"], group["names"][int(z[1:])]
+    owner = buffers[real]["base"]
+    assert f"{real} = reinterpret_tensor({owner}, (10, 5), (5, 1), 45)" in text
+    run = re.search(r"triton_kernelopt_\d+\.run\(", text).start()
+    assert text.index(f"{owner} = empty_strided_cuda") < text.index(f"{real} = reinterpret_tensor") < run
+    source = next(kernel["source"] for kernel in record.program["kernels"] if "kernelopt" in kernel["name"])
+    assert "(0,): [['tt.divisibility', 16]]" in source and "(1,):" not in source
+
+
+def several(x, y):
+    return torch._foreach_add([x, y], [x, y])
+
+
+def test_bodies_that_the_compiler_prints_side_by_side():
+    inputs = [torch.empty(64, 100), torch.empty(32, 100)]
+    program = compile_text(several, inputs, Session())
+    (step,) = (step for step in program.program["steps"] if step["kind"] == "generated")
+    assert step["refused"] is None and [body["vars"][0]["extent"] for body in step["bodies"]] == [6400, 3200]
+    ((steps, plan),) = compile_text(several, inputs, Session(isolate={0: [[step["name"]]]})).described
+    group = _description(GroupView(program.program, steps), program.fingerprint, plan)
+    assert group["refused"] is None and len(group["writes"]) == 2
+    (launch,) = group["baseline"]["launches"]
+    assert set(launch["args"]) >= {*group["reads"], *group["writes"]}
