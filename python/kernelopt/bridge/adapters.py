@@ -21,12 +21,13 @@ class Adapter:
 
     minor: "2.13".
     index_ops: ops whose first argument is an index expression and whose second is the declared type.
-    plain_nodes: exact class names of scheduler nodes whose bodies are printed as they stand.
+    plain_nodes: exact class names of scheduler nodes whose bodies are printed as they stand, one after the other or (foreach
+        nodes, on GPUs the pieces of a concatenation) side by side.
     """
 
     minor = ""
     index_ops = frozenset({"index_expr"})
-    plain_nodes = frozenset({"SchedulerNode", "FusedSchedulerNode", "OuterLoopFusedSchedulerNode"})
+    plain_nodes = frozenset({"SchedulerNode", "FusedSchedulerNode", "OuterLoopFusedSchedulerNode", "ForeachKernelSchedulerNode"})
 
     def stream_of(self, scheduler, node) -> int | None:
         """The stream a node was put on, None where this minor knows no streams or the graph uses one only."""

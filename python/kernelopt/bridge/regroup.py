@@ -232,14 +232,18 @@ class IsolatePlan:
         wrapper.generate_kernel_call, wrapper.generate_workspace_allocation = noted_call, noted_allocation
         try:
             for member in node.kernelopt_members:
-                parent.codegen_node(backend, member)
+                if member.is_foreach():
+                    parent.codegen_combo_kernel(backend, member)
+                else:
+                    parent.codegen_node(backend, member)
             parent.flush(backend)
         finally:
             del wrapper.generate_kernel_call, wrapper.generate_workspace_allocation
             scheduler.buffer_names_to_free.update(late)
         sources = {name: source for source, name in wrapper.src_to_kernel.items()}
         for kernel in self.kernels:
-            kernel["source"] = sources.get(kernel["name"])
+            source = sources.get(kernel["name"], "")
+            kernel["source"] = source if "@triton.jit" in source else None  # a multi-kernel's entry is a list of names
 
 
 # Several copies of this code (the package, and each optimized.py) may derive from one another's classes in one process, so

@@ -125,6 +125,9 @@ class Session:
         if differs:
             record.problems += [f"{key} was {expected[key]}, is {record.fingerprint.get(key)}" for key in differs]
             return
+        if getattr(V.graph, "cpp_wrapper", False):
+            record.problems.append("the program is wrapped in C++")
+            return
         digests = {step["name"]: GroupView(program, [step["name"]]).digest(record.fingerprint)
                    for step in program["steps"] if step["kind"] == "generated" and not step["refused"]}
         nodes = {node.get_name(): node for node in scheduler.nodes}
