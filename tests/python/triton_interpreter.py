@@ -136,13 +136,16 @@ def main():
         if done.returncode != 0:
             print(json.dumps({"case": name, "error": f"codegen_dump: {done.stderr[-300:]}"}), flush=True)
             continue
-        judge, header = judge_groups.Groups(), None
+        judge, header, seen = judge_groups.Groups(), None, set()
         for line in map(json.loads, done.stdout.splitlines()):
             if "steps" in line:
                 header = line
                 if "refused" in line:
                     print(json.dumps({"case": name, "refused": line["refused"], "what": "group"}), flush=True)
                 continue
+            if line.get("candidate", {}).get("digest") in seen:
+                continue  # another plan that prints the same text
+            seen.add(line.get("candidate", {}).get("digest") or line["description"])
             record = {"case": name, "what": line["description"]}
             if "refused" in line:
                 record["refused"] = line["refused"]
