@@ -1,9 +1,6 @@
 // error: could not convert|cannot convert|cannot bind|invalid initialization
 // Racing a set that gate 3 has not seen.
 #include "kernelopt/gates/gates.h"
-#include "kernelopt/gates/outcome.h"
-#include "kernelopt/journal/journal.h"
-#include "kernelopt/journal/reader.h"
 
 namespace kernelopt {
 

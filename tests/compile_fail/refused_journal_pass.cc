@@ -1,9 +1,6 @@
 // error: no matching function|cannot convert
 // Journaling a pass without one.
-#include "kernelopt/gates/gates.h"
-#include "kernelopt/gates/outcome.h"
 #include "kernelopt/journal/journal.h"
-#include "kernelopt/journal/reader.h"
 
 namespace kernelopt {
 

@@ -1,9 +1,6 @@
 // error: no matching function|could not convert|cannot convert
 // Journaling a win from kernels without passes.
-#include "kernelopt/gates/gates.h"
-#include "kernelopt/gates/outcome.h"
 #include "kernelopt/journal/journal.h"
-#include "kernelopt/journal/reader.h"
 
 namespace kernelopt {
 

@@ -1,9 +1,6 @@
 // error: private within this context
 // Minting a pass outside its gate.
 #include "kernelopt/gates/gates.h"
-#include "kernelopt/gates/outcome.h"
-#include "kernelopt/journal/journal.h"
-#include "kernelopt/journal/reader.h"
 
 namespace kernelopt {
 

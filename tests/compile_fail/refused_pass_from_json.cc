@@ -1,9 +1,6 @@
 // error: no matching function|cannot convert|could not convert
 // Reading a pass back from its evidence.
 #include "kernelopt/gates/gates.h"
-#include "kernelopt/gates/outcome.h"
-#include "kernelopt/journal/journal.h"
-#include "kernelopt/journal/reader.h"
 
 namespace kernelopt {
 

@@ -1,9 +1,6 @@
 // error: could not convert|cannot convert|invalid initialization
 // Releasing candidates that passed no gate.
-#include "kernelopt/gates/gates.h"
 #include "kernelopt/gates/outcome.h"
-#include "kernelopt/journal/journal.h"
-#include "kernelopt/journal/reader.h"
 
 namespace kernelopt {
 

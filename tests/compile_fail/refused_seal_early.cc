@@ -1,9 +1,6 @@
 // error: no matching function for call to .*VerifiedKernel
 // Sealing a kernel before gate 4.
-#include "kernelopt/gates/gates.h"
 #include "kernelopt/gates/outcome.h"
-#include "kernelopt/journal/journal.h"
-#include "kernelopt/journal/reader.h"
 
 namespace kernelopt {
 
