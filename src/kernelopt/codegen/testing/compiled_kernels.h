@@ -33,7 +33,7 @@ class KernelLibrary {
 
   explicit KernelLibrary(int lanes) : lanes_(lanes) {}
   ~KernelLibrary() {
-    if (handle_ != nullptr) dlclose(handle_);
+    // The library stays loaded: the OpenMP runtime that came with it has threads of its own.
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
 
