@@ -274,9 +274,9 @@ def test_a_number_on_the_host_is_refused():
     assert refused and all("number on the host" in reason for reason in refused)
 
 
-def pieces(x, y):
+def pieces(x, w, y):
     """One piece is a library's result, so that the other is a step of its own."""
-    return torch.cat([x @ x[:5], torch.exp(y)])
+    return torch.cat([x @ w, torch.exp(y)])
 
 
 PIECE = """import triton
@@ -291,7 +291,7 @@ def piece(y, z):
 
 
 def test_a_piece_of_a_concatenation_keeps_its_place_and_claims_no_alignment_that_it_lacks():
-    inputs = [torch.empty(9, 5), torch.empty(10, 5)]
+    inputs = [torch.empty(9, 5), torch.empty(5, 5), torch.empty(10, 5)]
     program = compile_text(pieces, inputs, Session())
     buffers = program.program["buffers"]
     step = next(step for step in program.program["steps"] if step["kind"] == "generated"
