@@ -68,14 +68,14 @@ std::optional<Rejected> Gate1::scan(const Subject& subject) {
   KO_CHECK(subject.candidate != nullptr, "gate 1 without a candidate");
   const CandidateParts& parts = subject.candidate->parts();
   const auto rejected = [](RejectReason reason, json data) { return Rejected{kStatic, reason, std::move(data)}; };
-  // Triton source is checked through Python's own syntax tree, which this machine-independent scan is not.
-  if (parts.language != "cpp") return rejected(RejectReason::kUnknownLanguage, {{"language", parts.language}});
+  const bool triton = parts.language == "triton";
+  if (!triton && parts.language != "cpp") return rejected(RejectReason::kUnknownLanguage, {{"language", parts.language}});
   for (const std::string& format : parts.formats)
     if (!format_admitted(subject.precision, format))
       return rejected(RejectReason::kFormat, {{"format", format}, {"precision", precision_name(subject.precision)}});
   if (const auto fault = launch_list_fault(parts)) return rejected(RejectReason::kLaunchList, {{"fault", *fault}});
   for (const KernelSource& kernel : parts.kernels)
-    if (const auto finding = scan_cpp_kernel(kernel))
+    if (const auto finding = triton ? scan_triton_kernel(kernel) : scan_cpp_kernel(kernel))
       return rejected(finding->entry_point ? RejectReason::kEntryPoint : RejectReason::kForbiddenSource,
                       {{"kernel", kernel.name}, {"line", finding->line}, {"token", finding->token}, {"why", finding->why}});
   return std::nullopt;
@@ -89,12 +89,16 @@ Decision<Gate1Pass> Gate1::decide(const Subject& subject, const Observed<Compile
       rejected->reason = RejectReason::kCompileError;
     return as_decision<Gate1Pass>(std::move(failure));
   }
-  bool has_entry = false;
+  // C++ libraries export the one entry point, Triton modules the declared kernels.
+  std::set<std::string> expected;
+  for (const KernelSource& kernel : subject.candidate->parts().kernels)
+    expected.insert(subject.candidate->parts().language == "triton" ? kernel.name : std::string(kEntryPoint));
+  std::set<std::string> missing = expected;
   for (const std::string& symbol : report.result->symbols) {
-    if (symbol != kEntryPoint) return Rejected{kStatic, RejectReason::kExtraSymbol, {{"symbol", symbol}}};
-    has_entry = true;
+    if (!expected.count(symbol)) return Rejected{kStatic, RejectReason::kExtraSymbol, {{"symbol", symbol}}};
+    missing.erase(symbol);
   }
-  if (!has_entry) return Rejected{kStatic, RejectReason::kEntryPoint, {{"missing", kEntryPoint}}};
+  if (!missing.empty()) return Rejected{kStatic, RejectReason::kEntryPoint, {{"missing", *missing.begin()}}};
   json evidence = {{"compile_seconds", report.result->seconds.count()},
                    {"symbols", report.result->symbols},
                    {"formats", subject.candidate->parts().formats}};

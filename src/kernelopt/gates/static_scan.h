@@ -26,4 +26,8 @@ struct ScanFinding {
 // Nothing: the source is admitted.
 std::optional<ScanFinding> scan_cpp_kernel(const KernelSource& kernel);
 
+// The same for Triton: only imports of triton, `@triton.jit` functions, and in them names that the source defines or that
+// stand on a list of what tl and libdevice offer a kernel. The worker checks the syntax tree as well before it compiles.
+std::optional<ScanFinding> scan_triton_kernel(const KernelSource& kernel);
+
 }  // namespace kernelopt
