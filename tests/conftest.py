@@ -29,11 +29,3 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(scope="session")
 def long_form(request):
     return request.config.getoption("--long")
-
-
-@pytest.fixture(scope="session")
-def kernelopt():
-    """The executable that `make` built; the tests that run it are errors without it, never skips."""
-    path = ROOT / "build" / "release" / "apps" / "kernelopt" / "kernelopt"
-    assert path.exists(), f"{path} is not built; run make setup"
-    return path

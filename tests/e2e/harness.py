@@ -8,12 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-EXECUTABLE = ROOT / "build" / "release" / "apps" / "kernelopt" / "kernelopt"
+EXECUTABLE = Path(os.environ.get("KERNELOPT_ENGINE") or ROOT / "build" / "release" / "apps" / "kernelopt" / "kernelopt")
 MARK = "KERNELOPT_TEST_MARK"
 
 
@@ -25,6 +26,8 @@ class Run:
     seconds: float
     left_behind: list
     out: Path | None = None
+    own_peak_bytes: int = 0  # of the engine's process alone
+    own_cpu_seconds: float = 0
 
     @property
     def report(self):
@@ -86,7 +89,31 @@ def start(args, env=None, cwd=None, preexec_fn=None):
     return process, mark
 
 
+class Sampler(threading.Thread):
+    """Peak memory and CPU seconds of one process, its children left out, read while it lives."""
+
+    def __init__(self, pid):
+        super().__init__(daemon=True)
+        self.pid, self.peak_bytes, self.cpu_seconds = pid, 0, 0.0
+        self.start()
+
+    def run(self):
+        ticks = os.sysconf("SC_CLK_TCK")
+        while True:
+            try:
+                fields = Path("/proc", str(self.pid), "stat").read_text().rsplit(")", 1)[1].split()
+                status = Path("/proc", str(self.pid), "status").read_text()
+            except OSError:
+                return
+            if fields[0] in "ZX" or "VmHWM" not in status:
+                return
+            self.cpu_seconds = (int(fields[11]) + int(fields[12])) / ticks
+            self.peak_bytes = int(status.split("VmHWM:")[1].split()[0]) * 1024
+            time.sleep(0.2)
+
+
 def finish(process, mark, began, timeout, out=None):
+    sampler = Sampler(process.pid)
     try:
         stdout, stderr = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -94,7 +121,7 @@ def finish(process, mark, began, timeout, out=None):
         stdout, stderr = process.communicate()
         stderr += f"\n[test harness: killed after {timeout} s]"
     seconds = time.monotonic() - began
-    return Run(process.returncode, stdout, stderr, seconds, wait_gone(mark), out)
+    return Run(process.returncode, stdout, stderr, seconds, wait_gone(mark), out, sampler.peak_bytes, sampler.cpu_seconds)
 
 
 def run(args, env=None, timeout=600, cwd=None, out=None, preexec_fn=None):

@@ -1,6 +1,7 @@
 """A process that speaks docs/protocol.md and can misbehave: for tests of the engine's client.
 
 Usage: fake_worker.py ROLE. What it does is steered by the method: `echo` answers its params, the others below misbehave.
+KERNELOPT_FAKE, a list of `method:behaviour`, changes ordinary methods: `hello:environment`, `load_model:die`, ….
 Needs nothing but Python.
 """
 
@@ -35,10 +36,20 @@ def frame(message):
     return struct.pack("<I", len(text)) + text
 
 
+KINDS = ("user", "environment", "unsupported", "internal")
+BEHAVIOUR = dict(entry.split(":") for entry in os.environ.get("KERNELOPT_FAKE", "").split(",") if entry)
+DEVICE = {"kind": "cpu", "name": "fake", "isa": "avx2", "threads": 2, "vector_bits": 256, "compiler": "g++"}
+
+
 def handle(role, request):
     method, params, ident = request["method"], request["params"], request["id"]
+    behaviour = BEHAVIOUR.get(method)
+    if behaviour in KINDS:
+        return None, {"kind": behaviour, "message": f"{method} says {behaviour}\nin two lines"}
+    if behaviour:
+        method = behaviour
     if method == "hello":
-        return {"protocol": 1, "role": role, "pid": os.getpid()}
+        return {"protocol": 1, "role": role, "pid": os.getpid(), "device": DEVICE, "fingerprint": {"fake": 1}}
     if method == "load_model":
         if params["path"] == "missing.py":
             return None, {"kind": "user", "message": "no such file:\nmissing.py"}
