@@ -55,18 +55,13 @@ Status require_run(const std::string& folder) {
   return ok_status();
 }
 
-Status require_cpu(const ModelSpec& model) {
-  if (model.device == "cpu") return ok_status();
-  return Error(ErrorCode::kEnvironment, "device " + model.device + " is not supported by this version; use --device cpu");
-}
-
 Result<Processes> start(const Options& options, Display& display) {
   return start_processes({options.python, true, [&display](const Progress& progress) {
                             ProgressState state;
                             state.stage = progress.stage;
                             if (progress.total > 0) state.detail = fmt::format("{} of {}", progress.done, progress.total);
                             display.update(state);
-                          }});
+                          }, options.model.device});
 }
 
 void stop(Processes& processes) {
@@ -145,7 +140,6 @@ Result<int> run_pipeline(const Options& options, Recorder& recorder) {
 Result<int> run_inspect(const Options& given) {
   Options options = given;
   KO_RETURN_IF_ERROR(settle_paths(options.model));
-  KO_RETURN_IF_ERROR(require_cpu(options.model));
   Display display;
   KO_TRY(auto scratch, ExchangeFolder::create());
   if (!options.folder_given) options.folder = scratch->path();
@@ -178,7 +172,6 @@ Result<int> run_inspect(const Options& given) {
 Result<int> run_optimize(const Options& given) {
   Options options = given;
   KO_RETURN_IF_ERROR(settle_paths(options.model));
-  KO_RETURN_IF_ERROR(require_cpu(options.model));
   KO_RETURN_IF_ERROR(make_folder(options.folder));
   options.folder = fs::absolute(options.folder).string();
   KO_TRY(auto recorder, open_recorder(options.folder, session(options, SessionKind::kStart)));

@@ -76,6 +76,7 @@ Result<Processes> start_processes(const ProcessOptions& options) {
   Processes processes;
   KO_TRY(processes.exchange, ExchangeFolder::create());
   std::map<std::string, std::string> environment = {{"KERNELOPT_EXCHANGE", processes.exchange->path()},
+                                                    {"KERNELOPT_DEVICE", options.device},
                                                     {"PYTHONUNBUFFERED", "1"}};
   if (const auto package = find_package()) {
     const char* present = std::getenv("PYTHONPATH");

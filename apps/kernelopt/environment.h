@@ -42,6 +42,7 @@ struct ProcessOptions {
   std::optional<std::string> python;
   bool judge = true;
   std::function<void(const Progress&)> on_progress;
+  std::string device = "cpu";  // which the processes serve: cpu or cuda
 };
 
 // Starts both (their imports overlap) and waits for neither; the first call on each says whether it came up.

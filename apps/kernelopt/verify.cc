@@ -165,7 +165,7 @@ Result<int> run_verify(const Options& given) {
   Display display;
   KO_TRY(auto scratch, ExchangeFolder::create());
   options.folder = scratch->path();
-  KO_TRY(auto processes, start_processes({options.python, true, {}}));
+  KO_TRY(auto processes, start_processes({options.python, true, {}, options.model.device}));
   MemoryRecorder recorder;
   PipelineContext context{*processes.worker, *processes.judge, recorder, display, options};
   auto checks = all_checks(context, report, folder);
