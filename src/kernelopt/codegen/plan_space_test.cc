@@ -35,7 +35,7 @@ Fixture fixture(const ProgramBuilder& builder) {
 }
 
 TEST(PlanSpace, EveryStartAndMoveIsLegalDistinctAndPrintable) {
-  for (const auto& builder : {softmax(3, 67, 1), layer_norm(5, 50, "float32"), pool(2, 9, 21, 3, 1, 1, false), gather_scatter(7, 19, 5), transposed_copy(2, 19, 35)}) {
+  for (const auto& builder : {normalized_exponentials(3, 67, 1), standardized_rows(5, 50, "float32"), pool(2, 9, 21, 3, 1, 1, false), gather_scatter(7, 19, 5), transposed_copy(2, 19, 35)}) {
     const Fixture f = fixture(builder);
     ASSERT_TRUE(f.space.check(f.space.seed()).ok()) << builder.name();
     std::set<std::string> keys;
@@ -57,14 +57,14 @@ TEST(PlanSpace, EveryStartAndMoveIsLegalDistinctAndPrintable) {
 }
 
 TEST(PlanSpace, MovesAreTheSameEachTime) {
-  const Fixture f = fixture(softmax(3, 67, 1));
+  const Fixture f = fixture(normalized_exponentials(3, 67, 1));
   const auto once = f.space.moves(f.space.seed()), again = f.space.moves(f.space.seed());
   ASSERT_EQ(once.size(), again.size());
   for (size_t i = 0; i < once.size(); ++i) EXPECT_EQ(plan_key(once[i].plan), plan_key(again[i].plan));
 }
 
 TEST(PlanSpace, OffersPlansThatDifferInMoreThanSizes) {
-  for (const auto& builder : {softmax(64, 512, 1), softmax(8, 128, 400), layer_norm(64, 512, "float32"), pool(8, 40, 40, 4, 1, 1, false)}) {
+  for (const auto& builder : {normalized_exponentials(64, 512, 1), normalized_exponentials(8, 128, 400), standardized_rows(64, 512, "float32"), pool(8, 40, 40, 4, 1, 1, false)}) {
     const Fixture f = fixture(builder);
     std::set<std::string> shapes;
     for (const auto& start : f.space.starts()) {
@@ -76,7 +76,7 @@ TEST(PlanSpace, OffersPlansThatDifferInMoreThanSizes) {
 }
 
 TEST(PlanSpace, ShapeKeyIgnoresSizesOnly) {
-  const Fixture f = fixture(softmax(3, 67, 1));
+  const Fixture f = fixture(normalized_exponentials(3, 67, 1));
   KernelPlan plan = f.space.seed(), other = plan;
   other.nests[0].unroll = plan.nests[0].unroll * 2;
   EXPECT_NE(plan_key(plan), plan_key(other));
@@ -117,7 +117,7 @@ KernelPlan start_named(const PlanSpace& space, const std::string& description) {
 }
 
 TEST(Lowering, RowsOfASoftmaxShareOneNestAndKeepRowValuesInRegisters) {
-  const Fixture f = fixture(softmax(64, 512, 1));
+  const Fixture f = fixture(normalized_exponentials(64, 512, 1));
   const auto kernel = lower(f.program, f.group, f.space.seed());
   ASSERT_TRUE(kernel.ok());
   ASSERT_EQ(kernel->nests.size(), 1u);
@@ -130,14 +130,14 @@ TEST(Lowering, RowsOfASoftmaxShareOneNestAndKeepRowValuesInRegisters) {
 }
 
 TEST(Lowering, RecomputingLeavesNoIntermediateInMemory) {
-  const Fixture f = fixture(softmax(64, 512, 1));
+  const Fixture f = fixture(normalized_exponentials(64, 512, 1));
   const auto kernel = lower(f.program, f.group, start_named(f.space, "recompute every intermediate"));
   ASSERT_TRUE(kernel.ok());
   EXPECT_EQ(kernel->buffers.count("e"), 0u);
 }
 
 TEST(Lowering, OnlineSoftmaxReadsItsInputTwice) {
-  const Fixture f = fixture(softmax(64, 512, 1));
+  const Fixture f = fixture(normalized_exponentials(64, 512, 1));
   const auto kernel = lower(f.program, f.group, start_named(f.space, "online softmax"));
   ASSERT_TRUE(kernel.ok());
   int loads = 0;
@@ -147,13 +147,13 @@ TEST(Lowering, OnlineSoftmaxReadsItsInputTwice) {
 }
 
 TEST(Lowering, StridedRowsPutLanesAlongNeighbours) {
-  const Fixture f = fixture(softmax(8, 128, 400));
+  const Fixture f = fixture(normalized_exponentials(8, 128, 400));
   ASSERT_EQ(f.space.seed().nests.size(), 1u);
   EXPECT_EQ(f.space.seed().nests[0].axis, VectorAxis::kShared);
 }
 
 TEST(Lowering, FlattenedLoopsAreSplitToMatch) {
-  const Fixture f = fixture(layer_norm(64, 512, "float32"));
+  const Fixture f = fixture(standardized_rows(64, 512, "float32"));
   const auto kernel = lower(f.program, f.group, f.space.seed());
   ASSERT_TRUE(kernel.ok());
   ASSERT_EQ(kernel->nests.size(), 1u);

@@ -328,7 +328,8 @@ Status append_after(FlatBody& body, const FlatBody& original, const FlatOp& redu
   for (const auto& [from, to] : append_ops(body, needed, "_l")) ids[from] = to;
   for (FlatOp f : late) {
     if (f.op.code == OpCode::kGet && f.op.args[0] == reduction.op.id) {
-      ids[f.op.id] = values.at(static_cast<size_t>(f.op.which));
+      if (static_cast<size_t>(f.op.which) >= values.size()) return unsupported("a result of the reduction that its parts do not have");
+      ids[f.op.id] = values[static_cast<size_t>(f.op.which)];
       continue;
     }
     for (auto& arg : f.op.args) {

@@ -43,7 +43,7 @@ void check_golden(const ProgramBuilder& builder, const std::string& name) {
   EXPECT_EQ(text, expected);
 }
 
-TEST(Golden, SoftmaxOfRows) { check_golden(softmax(64, 512, 1), "softmax_rows"); }
+TEST(Golden, SoftmaxOfRows) { check_golden(normalized_exponentials(64, 512, 1), "softmax_rows"); }
 TEST(Golden, GatherWithChecks) { check_golden(gather_scatter(700, 24, 500), "gather_scatter"); }
 TEST(Golden, WindowReduction) { check_golden(pool(8, 33, 40, 3, 2, 1, true), "window_reduction"); }
 

@@ -41,8 +41,8 @@ inline ProgramBuilder row_reductions(int64_t rows, int64_t columns, const std::s
 }
 
 // Softmax over j of x[outer][j][inner].
-inline ProgramBuilder softmax(int64_t outer, int64_t length, int64_t inner) {
-  ProgramBuilder p("softmax" + std::to_string(outer) + "x" + std::to_string(length) + "x" + std::to_string(inner));
+inline ProgramBuilder normalized_exponentials(int64_t outer, int64_t length, int64_t inner) {
+  ProgramBuilder p("exponentials" + std::to_string(outer) + "x" + std::to_string(length) + "x" + std::to_string(inner));
   const json at = add({times(length * inner, "o"), times(inner, "j"), "i"}), row = add({times(inner, "o"), "i"});
   p.input("x", {outer, length, inner}).output("y", {outer, length, inner});
   p.internal("m", {outer, inner}).internal("e", {outer, length, inner}).internal("s", {outer, inner});
@@ -64,7 +64,7 @@ inline ProgramBuilder softmax(int64_t outer, int64_t length, int64_t inner) {
 }
 
 // Layer norm by Welford; the last step runs over flattened loops.
-inline ProgramBuilder layer_norm(int64_t rows, int64_t columns, const std::string& dtype) {
+inline ProgramBuilder standardized_rows(int64_t rows, int64_t columns, const std::string& dtype) {
   ProgramBuilder p("norm_" + dtype + std::to_string(rows) + "x" + std::to_string(columns));
   p.input("x", {rows, columns}, dtype).input("w", {columns}).output("y", {rows, columns}, dtype).internal("mean", {rows}).internal("m2", {rows});
   const json at = add({times(columns, "i"), "j"});
@@ -213,8 +213,8 @@ inline ProgramBuilder combined_reductions(int64_t rows, int64_t columns) {
 
 inline std::vector<ProgramBuilder> sample_programs() {
   return {pointwise_chain(1),        pointwise_chain(133),     row_reductions(5, 37, "row"),  row_reductions(3, 200, "row"),
-          row_reductions(37, 6, "col"), row_reductions(70, 9, "col"), softmax(3, 67, 1),       softmax(2, 7, 41),
-          softmax(4, 300, 1),        layer_norm(5, 50, "float32"), layer_norm(3, 33, "bfloat16"), layer_norm(2, 64, "float16"),
+          row_reductions(37, 6, "col"), row_reductions(70, 9, "col"), normalized_exponentials(3, 67, 1),       normalized_exponentials(2, 7, 41),
+          normalized_exponentials(4, 300, 1),        standardized_rows(5, 50, "float32"), standardized_rows(3, 33, "bfloat16"), standardized_rows(2, 64, "float16"),
           pool(2, 9, 21, 3, 1, 1, false), pool(2, 8, 40, 2, 2, 0, false), pool(1, 11, 37, 3, 2, 1, true), pool(2, 7, 70, 4, 1, 1, false),
           gather_scatter(7, 19, 5),  scan_rows(3, 37, "add", true), scan_rows(9, 40, "add", false), scan_rows(2, 50, "maximum", true),
           transposed_copy(2, 19, 35), transposed_copy(1, 32, 48), integer_ops(53, "int64"),  integer_ops(20, "int32"),
