@@ -37,7 +37,7 @@ struct GroupState {
 };
 
 struct ModelState {
-  nlohmann::json hello, peaks;
+  nlohmann::json hello = nlohmann::json::object(), peaks = nlohmann::json::object();
   Target target;
   LoadedModel loaded;
   std::vector<nlohmann::json> references;  // one a seed

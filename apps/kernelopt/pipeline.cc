@@ -6,6 +6,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include "kernelopt/base/digest.h"
 #include "kernelopt/gates/tolerances.h"
@@ -19,6 +20,9 @@ namespace {
 
 const std::vector<std::string> kModes = {"eager", "default", "max-autotune", "max-autotune-no-cudagraphs"};
 const std::vector<std::string> kCompiledModes = {"default", "max-autotune-no-cudagraphs", "max-autotune"};
+
+// Longer than a race's samples: which mode is the best is decided here, once.
+constexpr Timing kModeTiming{50, 500};
 
 // Cached data is faster than memory's copy rate; a floor from that rate would end searches too soon.
 constexpr double kCacheSpeedup = 4;
@@ -120,6 +124,7 @@ Status Pipeline::stage(const std::string& name, const std::function<Status()>& r
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   state_.stage_seconds[name] += seconds;
   keep(context_.recorder.write([&](Journal& journal) { return journal.add(StageSeconds{name, Seconds(seconds)}); }));
+  if (!status.ok()) spdlog::debug("{}: {}", name, status.error().to_string());
   if (status.ok() && !journal_status_.ok()) return journal_status_;
   return status;
 }
@@ -211,7 +216,7 @@ Status Pipeline::time_modes() {
     state_.modes = modes_of(earlier.back());
     state_.retimed = false;
   } else {
-    KO_TRY(state_.modes, context_.worker.baseline_modes(kModes, Timing{}));
+    KO_TRY(state_.modes, context_.worker.baseline_modes(kModes, kModeTiming));
     KO_RETURN_IF_ERROR(context_.recorder.add("modes", modes_to_json(state_.modes, state_.target.fingerprint)));
     for (const auto& timing : state_.modes) {
       BaselineTime row{timing.mode, {}, timing.compile_seconds, timing.first_call_seconds, timing.peak_bytes, timing.error};

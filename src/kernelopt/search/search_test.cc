@@ -179,7 +179,7 @@ TEST(BeamSearch, RejectedStartsDoNotEndTheSearch) {
 
 TEST(BeamSearch, StopsAtTheFloor) {
   Bench bench;
-  bench.search.outlook = {1e-3, 1, 1e-3, 0.79e-3};
+  bench.search.outlook = {1e-3, 1, 1e-3, 0.83e-3};
   const auto result = bench.run(Space(4));
   EXPECT_EQ(result.stop, SearchStop::kAtFloor);
   EXPECT_LT(result.attempts.size(), 20u);

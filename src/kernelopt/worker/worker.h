@@ -22,7 +22,7 @@ struct ModelSpec {
 
 struct LoadedModel {
   int64_t parameters = 0;
-  nlohmann::json inputs;           // for people: dtype, size, stride, device each
+  nlohmann::json inputs = nlohmann::json::array();  // for people: dtype, size, stride, device each
   std::vector<std::string> needs;  // "random", "mutates", …
 };
 
