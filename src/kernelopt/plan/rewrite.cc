@@ -304,10 +304,12 @@ std::vector<FlatOp> ops_after(const FlatBody& body) {
   return result;
 }
 
-std::vector<ValueId> results_of(FlatBody& body, ValueId reduction, const Op& op) {
-  if (op.dtypes.size() <= 1) return {reduction};
+// The types are copied: adding ops moves the body's own.
+std::vector<ValueId> results_of(FlatBody& body, ValueId reduction) {
+  const std::vector<DType> dtypes = body.definition(reduction)->op.dtypes;
+  if (dtypes.size() <= 1) return {reduction};
   std::vector<ValueId> gets;
-  for (size_t i = 0; i < op.dtypes.size(); ++i) gets.push_back(add_get(body, op.dtypes[i], reduction, static_cast<int>(i)));
+  for (size_t i = 0; i < dtypes.size(); ++i) gets.push_back(add_get(body, dtypes[i], reduction, static_cast<int>(i)));
   return gets;
 }
 
@@ -477,7 +479,7 @@ Status split_reduction(WorkGroup& work, const Rewrite& rewrite) {
   const auto [outer_index, outer_elements] = iter_index(original);
   // Parts outermost: neighbouring outputs stay neighbours.
   const Expr index = Expr::var(part_var) * Expr(outer_elements) + outer_index;
-  const auto values = results_of(fresh, result, fresh.definition(result)->op);
+  const auto values = results_of(fresh, result);
   std::vector<std::string> buffers;
   for (size_t i = 0; i < values.size(); ++i) {
     buffers.push_back(fresh_buffer(work, rewrite.target + ".part" + std::to_string(i), dtypes[i], parts * outer_elements));
@@ -495,7 +497,7 @@ Status split_reduction(WorkGroup& work, const Rewrite& rewrite) {
   for (size_t i = 0; i < buffers.size(); ++i) loads.push_back(add_load(join, dtypes[i], buffers[i], join_index));
   const ValueId joined = add_reduction(join, *kind, dtypes[0], loads);
   join.ops.back().op.dtypes = dtypes;
-  const auto joined_values = results_of(join, joined, join.definition(joined)->op);
+  const auto joined_values = results_of(join, joined);
   KO_RETURN_IF_ERROR(append_after(join, original, *reduction, joined_values));
   work.bodies[at] = std::move(fresh);
   work.bodies.insert(work.bodies.begin() + static_cast<ptrdiff_t>(at) + 1, std::move(join));
