@@ -190,6 +190,7 @@ Status Pipeline::release_best() {
       std::string reason = "there is nothing to gain in the generated kernels";
       for (const auto& group : state_.groups)
         if (group.search && group.search->stop == SearchStop::kCannotPay) reason = group.search->stop_reason;
+        else if (!group.kept.empty()) reason = "group left to the compiler: " + group.kept;
       if (state_.groups.empty()) reason = "the compiler generated no kernel that could be replaced";
       conclude_early(Matched{state_.best_mode, reason, std::nullopt});
     } else if (passed > 0) {
