@@ -147,7 +147,7 @@ def main():
 def try_model(model_path, options, folder, threads):
     stem = pathlib.Path(model_path).stem
     torch._dynamo.reset()
-    model, inputs = _load(model_path)
+    model, inputs = _load(model_path, "cpu")
     captured = capture(model, inputs, "default", text_only=True)
     for program in captured.programs:
         path = folder / f"{stem}.{program['graph']}.json"

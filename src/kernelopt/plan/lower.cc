@@ -549,7 +549,15 @@ Status check_nest(const WorkGroup& work, const NestPlan& plan) {
   for (const auto& name : plan.bodies) {
     const FlatBody* body = work.find(name);
     if (body == nullptr) return illegal("no body " + name);
-    bodies.push_back(*body);
+    // Only the different accesses matter, and there are few of them.
+    FlatBody accesses;
+    accesses.name = body->name;
+    accesses.vars = body->vars;
+    std::set<std::string> seen;
+    for (const auto& f : body->ops)
+      if (is_access(f.op) && seen.insert(std::to_string(static_cast<int>(f.op.code)) + f.op.buffer + "[" + f.op.index.to_string()).second)
+        accesses.ops.push_back(f);
+    bodies.push_back(std::move(accesses));
   }
   LoweredNest nest;
   NestLowering lowering(work, plan, 0);

@@ -21,24 +21,19 @@ bool is_access(const Op& op) {
 }
 bool is_store(const Op& op) { return op.code == OpCode::kStore || op.code == OpCode::kStoreReduction; }
 
-// Tries to make `body` have a variable `v.name` with the digit `slot` of `index`; may split one variable.
+// Names the variable of `body` that is the digit `slot` of `index` as `v.name`; false where none is.
 bool match_digit(FlatBody& body, const Expr& index, const Slot& slot, const LoopVar& v, bool any_kind) {
-  for (int attempt = 0; attempt < 3; ++attempt) {
-    const auto extents = body.extents();
-    for (const auto& name : index.variables())
-      if (!extents.count(name)) return false;
-    Expr digit = simplify(Expr::mod(Expr::floordiv(index, Expr(slot.stride)), Expr(slot.extent)), extents);
-    if (digit.kind() == Expr::Kind::kVar) {
-      const LoopVar* found = body.find_var(digit.var_name());
-      if (found == nullptr || found->extent != v.extent || (!any_kind && found->kind != VarKind::kIter)) return false;
-      if (found->name == v.name) return true;
-      if (body.find_var(v.name) != nullptr) return false;
-      rename_var(body, found->name, v.name);
-      return true;
-    }
-    return false;
-  }
-  return false;
+  const auto extents = body.extents();
+  for (const auto& name : index.variables())
+    if (!extents.count(name)) return false;
+  const Expr digit = simplify(Expr::mod(Expr::floordiv(index, Expr(slot.stride)), Expr(slot.extent)), extents);
+  if (digit.kind() != Expr::Kind::kVar) return false;
+  const LoopVar* found = body.find_var(digit.var_name());
+  if (found == nullptr || found->extent != v.extent || (!any_kind && found->kind != VarKind::kIter)) return false;
+  if (found->name == v.name) return true;
+  if (body.find_var(v.name) != nullptr) return false;
+  rename_var(body, std::string(found->name), v.name);
+  return true;
 }
 
 // The variable and inner extent at which `digit` wants a split, if it is div or mod of one variable.
@@ -52,10 +47,34 @@ std::optional<std::pair<std::string, int64_t>> wanted_split(const Expr& digit) {
   return std::nullopt;
 }
 
+// Accesses worth trying, stores first: a body with many loads of one buffer is matched by a few of them.
+constexpr int kAccessesTried = 3;
+struct Access {
+  std::string buffer;
+  Expr index;
+  bool store;
+  size_t op;
+};
+std::vector<Access> accesses_of(const FlatBody& body) {
+  std::vector<Access> result;
+  std::map<std::string, int> tried;
+  for (const bool stores : {true, false})
+    for (size_t i = 0; i < body.ops.size(); ++i) {
+      const Op& op = body.ops[i].op;
+      if (!is_access(op) || is_store(op) != stores || tried[op.buffer] >= kAccessesTried) continue;
+      const bool seen = std::any_of(result.begin(), result.end(), [&](const Access& a) { return a.buffer == op.buffer && a.index == op.index; });
+      if (seen) continue;
+      ++tried[op.buffer];
+      result.push_back({op.buffer, op.index, stores, i});
+    }
+  return result;
+}
+
 }  // namespace
 
 AlignResult align(const FlatBody& other, const std::vector<LoopVar>& names, FlatBody& body, bool any_kind) {
   const auto other_extents = other.extents();
+  const auto theirs = accesses_of(other), ours = accesses_of(body);
   for (const auto& v : names) {
     if (body.find_var(v.name) != nullptr) {
       if (body.find_var(v.name)->extent != v.extent) return {false, v.name};
@@ -64,18 +83,19 @@ AlignResult align(const FlatBody& other, const std::vector<LoopVar>& names, Flat
     bool matched = false;
     // Dependences first, then memory that both only read.
     for (int round = 0; round < 2 && !matched; ++round) {
-      for (const auto& theirs : other.ops) {
+      for (const auto& their : theirs) {
         if (matched) break;
-        if (!is_access(theirs.op)) continue;
-        const auto slot = slot_of(theirs.op.index, v, other_extents);
+        const bool common = std::any_of(ours.begin(), ours.end(), [&](const Access& our) {
+          return our.buffer == their.buffer && (our.store || their.store) == (round == 0);
+        });
+        if (!common) continue;
+        const auto slot = slot_of(their.index, v, other_extents);
         if (!slot) continue;
-        for (size_t i = 0; i < body.ops.size() && !matched; ++i) {
-          const Op& ours = body.ops[i].op;
-          if (!is_access(ours) || ours.buffer != theirs.op.buffer) continue;
-          const bool dependence = is_store(ours) || is_store(theirs.op);
-          if (dependence != (round == 0)) continue;
+        for (const auto& our : ours) {
+          if (matched) break;
+          if (our.buffer != their.buffer || (our.store || their.store) != (round == 0)) continue;
           for (int splits = 0; splits < 3; ++splits) {
-            const Expr index = body.ops[i].op.index;
+            const Expr index = body.ops[our.op].op.index;  // splits change it
             if (match_digit(body, index, *slot, v, any_kind)) {
               matched = true;
               break;

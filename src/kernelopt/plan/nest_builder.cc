@@ -1,6 +1,7 @@
 #include "kernelopt/plan/nest_builder.h"
 
 #include <algorithm>
+#include <set>
 
 #include "kernelopt/base/check.h"
 
@@ -80,9 +81,13 @@ double estimate(const WorkGroup& work, const NestPlan& nest, int lanes) {
 std::optional<NestPlan> join_bodies(const WorkGroup& work, const std::vector<std::string>& bodies, int64_t wanted) {
   std::optional<NestPlan> best;
   int64_t best_iterations = 0;
+  std::set<std::vector<int64_t>> tried;  // bodies with equal loops make equal anchors
   for (const auto& anchor : bodies) {
     const FlatBody& body = *work.find(anchor);
     std::vector<std::string> shared = iter_vars(body);
+    std::vector<int64_t> extents;
+    for (const auto& name : shared) extents.push_back(body.find_var(name)->extent);
+    if (!tried.insert(extents).second) continue;
     for (; !shared.empty(); shared.pop_back()) {
       const int64_t iterations = product(body, shared);
       if (iterations <= best_iterations) break;
@@ -157,12 +162,19 @@ int64_t parallel_iterations(const WorkGroup& work, const NestPlan& nest, int lan
   return n;
 }
 
-std::vector<NestPlan> build_nests(const WorkGroup& work, const NestOptions& options, int lanes) {
+std::vector<NestPlan> build_nests(const WorkGroup& work, const NestOptions& options, int lanes, JoinMemory* memory) {
+  const auto join = [&](const std::vector<std::string>& names, int64_t wanted) -> std::optional<NestPlan> {
+    if (memory == nullptr) return join_bodies(work, names, wanted);
+    const auto key = std::pair{names, wanted};
+    const auto at = memory->find(key);
+    if (at != memory->end()) return at->second;
+    return (*memory)[key] = join_bodies(work, names, wanted);
+  };
   std::vector<NestPlan> nests;
   size_t first = 0;
   while (first < work.bodies.size()) {
     std::vector<std::string> names{work.bodies[first].name};
-    auto nest = join_bodies(work, names, 1);
+    auto nest = join(names, 1);
     if (!nest) {
       NestPlan alone;
       alone.bodies = names;
@@ -172,7 +184,7 @@ std::vector<NestPlan> build_nests(const WorkGroup& work, const NestOptions& opti
     size_t last = first;
     while (options.fuse && last + 1 < work.bodies.size()) {
       names.push_back(work.bodies[last + 1].name);
-      const auto joined = join_bodies(work, names, options.wanted_parallel);
+      const auto joined = join(names, options.wanted_parallel);
       if (!joined) {
         names.pop_back();
         break;

@@ -1,6 +1,8 @@
 // Nests for a rewritten group: which bodies share which loops, and where vectors lie, by a simple estimate of cost.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +19,12 @@ struct NestOptions {
   int64_t wanted_parallel = 1;  // shared iterations below which joining more bodies is not worth it
 };
 
-// Always succeeds: a body alone with all its iteration loops shared is legal unless the body itself is not.
-std::vector<NestPlan> build_nests(const WorkGroup& work, const NestOptions& options, int lanes);
+// Answers of join_bodies for one rewritten group.
+using JoinMemory = std::map<std::pair<std::vector<std::string>, int64_t>, std::optional<NestPlan>>;
+
+// Always succeeds: a body alone with all its iteration loops shared is legal unless the body itself is not. `memory`, if
+// there is one, must belong to the same rewritten group.
+std::vector<NestPlan> build_nests(const WorkGroup& work, const NestOptions& options, int lanes, JoinMemory* memory = nullptr);
 
 // The nest of exactly these bodies with the most shared iterations; nullopt where they cannot share a loop.
 std::optional<NestPlan> join_bodies(const WorkGroup& work, const std::vector<std::string>& bodies, int64_t wanted_parallel);

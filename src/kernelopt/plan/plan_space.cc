@@ -1,6 +1,7 @@
 #include "kernelopt/plan/plan_space.h"
 
 #include <algorithm>
+#include <mutex>
 #include <set>
 
 #include "kernelopt/base/check.h"
@@ -16,9 +17,32 @@ struct PlanSpace::Impl {
   int lanes = 16;
   KernelPlan seed;
 
+  // Rewritten groups and which of their bodies join are asked for again and again; plans differ mostly in their nests.
+  mutable std::mutex mutex;
+  mutable std::map<std::string, Result<WorkGroup>> rewritten_memory;
+  mutable std::map<std::string, JoinMemory> join_memory;
+
+  static std::string key_of(const std::vector<Rewrite>& rewrites) {
+    std::string key;
+    for (const auto& r : rewrites) key += std::to_string(static_cast<int>(r.kind)) + r.target + "/" + std::to_string(r.amount) + ";";
+    return key;
+  }
   Result<WorkGroup> rewritten_by(const std::vector<Rewrite>& rewrites) const {
-    WorkGroup result = work;
-    for (const auto& rewrite : rewrites) KO_RETURN_IF_ERROR(apply_rewrite(result, rewrite));
+    const std::string key = key_of(rewrites);
+    {
+      const std::lock_guard lock(mutex);
+      const auto at = rewritten_memory.find(key);
+      if (at != rewritten_memory.end()) return at->second;
+    }
+    Result<WorkGroup> result = rewrite_anew(rewrites);
+    const std::lock_guard lock(mutex);
+    rewritten_memory.emplace(key, result);
+    return result;
+  }
+  Result<WorkGroup> rewrite_anew(const std::vector<Rewrite>& rewrites) const {
+    if (rewrites.empty()) return work;
+    KO_TRY(WorkGroup result, rewritten_by({rewrites.begin(), rewrites.end() - 1}));
+    KO_RETURN_IF_ERROR(apply_rewrite(result, rewrites.back()));
     return result;
   }
   Status check(const KernelPlan& plan) const {
@@ -33,7 +57,10 @@ struct PlanSpace::Impl {
     if (!rewritten.ok()) return std::nullopt;
     KernelPlan plan = like;
     plan.rewrites = rewrites;
-    plan.nests = build_nests(*rewritten, options, lanes);
+    {
+      const std::lock_guard lock(mutex);
+      plan.nests = build_nests(*rewritten, options, lanes, &join_memory[key_of(rewrites)]);
+    }
     if (!lower_work(*rewritten, plan).ok()) return std::nullopt;
     return plan;
   }

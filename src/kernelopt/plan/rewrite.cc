@@ -214,6 +214,10 @@ Status inline_buffer(WorkGroup& work, const std::string& target) {
       if (work.bodies[later].writes(f.op.buffer)) return unsupported("inline: an input of " + target + " is overwritten later");
   }
   int clones = 0;
+  size_t grown = 0;
+  for (size_t reader : work.readers(target))
+    for (const auto& f : work.bodies[reader].ops) grown += f.op.code == OpCode::kLoad && f.op.buffer == target ? ops.size() : 0;
+  if (grown > kMaxInlinedOps) return unsupported("inline: " + target + " would be computed too often");
   for (size_t reader : work.readers(target)) {
     if (reader == *at) return unsupported("inline: " + target + " is read by its own writer");
     FlatBody& body = work.bodies[reader];

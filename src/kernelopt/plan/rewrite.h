@@ -13,6 +13,9 @@
 
 namespace kernelopt {
 
+// Most ops that recomputing one buffer in all its readers may add.
+inline constexpr size_t kMaxInlinedOps = 600;
+
 struct WorkBuffer {
   DType dtype = DType::kFloat32;
   int64_t elements = 0;   // reachable storage

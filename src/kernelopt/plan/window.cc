@@ -272,6 +272,8 @@ Status walk_rows(WorkGroup& work, const std::string& target, int64_t rows) {
     if (is_store(f.op) && (f.op.atomic_add || body->reads(f.op.buffer))) return unsupported("rows: " + target + " stores where it reads");
     if (f.op.code == OpCode::kIndirect) return unsupported("rows: " + target + " indexes indirectly");
   }
+  const auto chains = std::count_if(body->ops.begin(), body->ops.end(), [](const FlatOp& f) { return is_chain(f.op); });
+  if (count_loads(*body) < 4 || chains < 3 || body->ops.size() > kMaxWalkedOps) return unsupported("rows: " + target + " has no windows, or too long ones");
   // The loop along which neighbours share the most loads.
   std::string walk;
   FlatBody best;

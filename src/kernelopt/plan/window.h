@@ -8,6 +8,8 @@ namespace kernelopt {
 
 // Longest window that is unrolled, in points.
 inline constexpr int64_t kMaxWindow = 64;
+// Longest body whose rows are walked, in ops.
+inline constexpr size_t kMaxWalkedOps = 800;
 
 // Replaces a sum, maximum or minimum over at most kMaxWindow points by a chain of ops; the body becomes pointwise.
 Status unroll_window(WorkGroup& work, const std::string& target);
