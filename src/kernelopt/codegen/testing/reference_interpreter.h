@@ -197,6 +197,12 @@ class Interpreter {
     types_[op.id] = op.dtype;
   }
 
+  // Integers wrap as in torch.
+  static int64_t wrapped(int64_t a, char sign, int64_t b) {
+    const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+    return static_cast<int64_t>(sign == '+' ? x + y : sign == '-' ? x - y : x * y);
+  }
+
   void step(const Op& op) {
     State& s = states_[op.id];
     const double x = real(op.args[0]);
@@ -207,8 +213,8 @@ class Interpreter {
     const bool first = !s.started;
     s.started = true;
     switch (op.reduction) {
-      case ReductionKind::kSum: a = {(first ? 0 : a.real) + x, (first ? 0 : a.whole) + i}; break;
-      case ReductionKind::kProd: a = {(first ? 1 : a.real) * x, (first ? 1 : a.whole) * i}; break;
+      case ReductionKind::kSum: a = {(first ? 0 : a.real) + x, wrapped(first ? 0 : a.whole, '+', i)}; break;
+      case ReductionKind::kProd: a = {(first ? 1 : a.real) * x, wrapped(first ? 1 : a.whole, '*', i)}; break;
       case ReductionKind::kAny: a.whole = (first ? 0 : a.whole) | (floating ? x != 0 : i != 0); break;
       case ReductionKind::kXorSum: a.whole = (first ? 0 : a.whole) ^ i; break;
       case ReductionKind::kMax:
