@@ -198,7 +198,7 @@ class Interpreter {
   }
 
   // Integers wrap as in torch.
-  static int64_t wrapped(int64_t a, char sign, int64_t b) {
+  static int64_t in_ring(int64_t a, char sign, int64_t b) {
     const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
     return static_cast<int64_t>(sign == '+' ? x + y : sign == '-' ? x - y : x * y);
   }
@@ -213,8 +213,8 @@ class Interpreter {
     const bool first = !s.started;
     s.started = true;
     switch (op.reduction) {
-      case ReductionKind::kSum: a = {(first ? 0 : a.real) + x, wrapped(first ? 0 : a.whole, '+', i)}; break;
-      case ReductionKind::kProd: a = {(first ? 1 : a.real) * x, wrapped(first ? 1 : a.whole, '*', i)}; break;
+      case ReductionKind::kSum: a = {(first ? 0 : a.real) + x, in_ring(first ? 0 : a.whole, '+', i)}; break;
+      case ReductionKind::kProd: a = {(first ? 1 : a.real) * x, in_ring(first ? 1 : a.whole, '*', i)}; break;
       case ReductionKind::kAny: a.whole = (first ? 0 : a.whole) | (floating ? x != 0 : i != 0); break;
       case ReductionKind::kXorSum: a.whole = (first ? 0 : a.whole) ^ i; break;
       case ReductionKind::kMax:
@@ -296,18 +296,18 @@ inline void Interpreter::pointwise(const Op& op) {
       return both(static_cast<double>(v), v);
     }
     case OpCode::kToDType: return both(x(0), floating ? 0 : op.dtype == DType::kBool ? x(0) != 0 : n(0));
-    case OpCode::kAdd: return both(x(0) + x(1), floating ? 0 : n(0) + n(1));
-    case OpCode::kSub: return both(x(0) - x(1), floating ? 0 : n(0) - n(1));
-    case OpCode::kMul: return both(x(0) * x(1), floating ? 0 : n(0) * n(1));
+    case OpCode::kAdd: return both(x(0) + x(1), floating ? 0 : in_ring(n(0), '+', n(1)));
+    case OpCode::kSub: return both(x(0) - x(1), floating ? 0 : in_ring(n(0), '-', n(1)));
+    case OpCode::kMul: return both(x(0) * x(1), floating ? 0 : in_ring(n(0), '*', n(1)));
     case OpCode::kTrueDiv: return both(x(0) / x(1), 0);
     case OpCode::kFloorDiv: return both(std::floor(x(0) / x(1)), floating ? 0 : floor_divide(n(0), n(1)));
     case OpCode::kRemainder: return both(x(0) - std::floor(x(0) / x(1)) * x(1), floating ? 0 : n(0) - floor_divide(n(0), n(1)) * n(1));
     case OpCode::kMaximum: return both(std::isnan(x(0)) || std::isnan(x(1)) ? NAN : std::max(x(0), x(1)), floating ? 0 : std::max(n(0), n(1)));
     case OpCode::kMinimum: return both(std::isnan(x(0)) || std::isnan(x(1)) ? NAN : std::min(x(0), x(1)), floating ? 0 : std::min(n(0), n(1)));
-    case OpCode::kNeg: return both(-x(0), floating ? 0 : -n(0));
-    case OpCode::kAbs: return both(std::abs(x(0)), floating ? 0 : std::abs(n(0)));
+    case OpCode::kNeg: return both(-x(0), floating ? 0 : in_ring(0, '-', n(0)));
+    case OpCode::kAbs: return both(std::abs(x(0)), floating ? 0 : n(0) < 0 ? in_ring(0, '-', n(0)) : n(0));
     case OpCode::kSign: return both(std::isnan(x(0)) ? x(0) : (x(0) > 0) - (x(0) < 0), floating ? 0 : (n(0) > 0) - (n(0) < 0));
-    case OpCode::kSquare: return both(x(0) * x(0), floating ? 0 : n(0) * n(0));
+    case OpCode::kSquare: return both(x(0) * x(0), floating ? 0 : in_ring(n(0), '*', n(0)));
     case OpCode::kReciprocal: return both(1 / x(0), 0);
     case OpCode::kSqrt: return both(std::sqrt(x(0)), 0);
     case OpCode::kRsqrt: return both(1 / std::sqrt(x(0)), 0);
