@@ -46,6 +46,7 @@ struct ModelState {
   std::string compiled_mode;               // the fastest that compiles: captured and stitched
   Capture capture;
   std::vector<std::unique_ptr<Program>> programs;
+  std::vector<std::string> program_files;  // of each program
   std::vector<MergeRefusal> merge_refusals;
   std::vector<NotOptimizable> not_optimizable;
   std::vector<GroupState> groups;

@@ -265,6 +265,7 @@ Status Pipeline::capture() {
       continue;
     }
     state_.programs.push_back(std::make_unique<Program>(std::move(program).value()));
+    state_.program_files.push_back(path);
     std::ifstream file(path, std::ios::binary);
     const std::string document{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     KO_RETURN_IF_ERROR(context_.recorder.write([&](Journal& journal) {
@@ -275,11 +276,6 @@ Status Pipeline::capture() {
 }
 
 Status Pipeline::decompose_programs() {
-  const auto file_of = [&](const Program& program) {
-    for (const auto& path : state_.capture.programs)
-      if (std::filesystem::path(path).filename() == fmt::format("graph{}.json", program.graph)) return path;
-    return state_.capture.programs.front();
-  };
   for (size_t index = 0; index < state_.programs.size(); ++index) {
     const Program& program = *state_.programs[index];
     auto decomposition = decompose(program);
@@ -300,7 +296,7 @@ Status Pipeline::decompose_programs() {
       state.group.digest = described[i].digest;
       state.group.step_digests = described[i].step_digests;
       state.group.names = described[i].names;
-      state.ref = {program.graph, file_of(program), names[i], described[i].names};
+      state.ref = {program.graph, state_.program_files[index], names[i], described[i].names};
       state.baseline = described[i].baseline;
       if (described[i].refused) state.kept = *described[i].refused;
       else if (!state.baseline) state.kept = "the compiler's kernels for it are not known";
@@ -378,6 +374,7 @@ Status Pipeline::time_groups() {
     context.race = search_race(context_.options.model.seed);
     group.evaluator = std::make_unique<GroupEvaluator>(context_.worker, context_.judge, std::move(context), gates_.get());
     auto time = group.evaluator->time_baseline();
+    KO_RETURN_IF_ERROR(group.evaluator->drop_inputs());  // one group's tensors at a time
     if (!time.ok()) {
       if (time.error().code() == ErrorCode::kInterrupted) return time.error();
       group.kept = "the compiler's kernels could not be timed: " + time.error().to_string();

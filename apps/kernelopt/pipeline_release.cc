@@ -188,9 +188,14 @@ Status Pipeline::release_best() {
   if (groups.empty()) {
     if (searched == 0) {
       std::string reason = "there is nothing to gain in the generated kernels";
+      for (const auto& group : state_.groups) {
+        if (!group.kept.empty()) reason = "group left to the compiler: " + group.kept;
+        if (group.search && group.search->stop == SearchStop::kNoPlan) reason = "no kernel plan: " + group.search->stop_reason;
+      }
+      // Groups that were looked at and cannot pay say more about the model than those that were not.
       for (const auto& group : state_.groups)
-        if (group.search && group.search->stop == SearchStop::kCannotPay) reason = group.search->stop_reason;
-        else if (!group.kept.empty()) reason = "group left to the compiler: " + group.kept;
+        if (group.search && (group.search->stop == SearchStop::kCannotPay || group.search->stop == SearchStop::kAtFloor))
+          reason = std::string(search_stop_name(group.search->stop)) + ": " + group.search->stop_reason;
       if (state_.groups.empty()) reason = "the compiler generated no kernel that could be replaced";
       conclude_early(Matched{state_.best_mode, reason, std::nullopt});
     } else if (passed > 0) {

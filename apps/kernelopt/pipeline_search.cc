@@ -236,7 +236,7 @@ Status Pipeline::audit() {
   // Which steps the loop IR's reference is known to be right about.
   std::map<std::pair<int, std::string>, double> distance;
   for (size_t index = 0; index < state_.programs.size(); ++index) {
-    const auto& path = state_.capture.programs[std::min(index, state_.capture.programs.size() - 1)];
+    const auto& path = state_.program_files[index];
     auto checked = observed([&] { return context_.judge.check_lowering(path, state_.programs[index]->graph); });
     if (!checked.result.ok()) {
       if (is_interrupt(checked.result.error())) return checked.result.error();
@@ -410,7 +410,7 @@ Status Pipeline::search_group(size_t index, double seconds) {
     }
     group.ranked.push_back(attempt.digest);
   }
-  return ok_status();
+  return group.evaluator->drop_inputs();
 }
 
 }  // namespace kernelopt

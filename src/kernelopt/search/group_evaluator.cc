@@ -1,5 +1,7 @@
 #include "kernelopt/search/group_evaluator.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "kernelopt/gates/accuracy.h"
@@ -61,12 +63,23 @@ Result<Gate2Pass> Qualified::pass() const {
 GroupEvaluator::GroupEvaluator(Worker& worker, Judge& judge, GroupContext context, GateObserver* observer)
     : worker_(worker), judge_(judge), context_(std::move(context)), observer_(observer) {}
 
-Status GroupEvaluator::prepare() {
-  for (int i = 0; i < tolerance::kMinSeeds; ++i) {
+Status GroupEvaluator::prepare(int seeds) {
+  if (std::exchange(judge_restarts_, judge_.restarts()) != judge_.restarts()) inputs_.clear();
+  for (int i = 0; i < seeds; ++i) {
     const uint64_t seed = context_.seed + 1 + static_cast<uint64_t>(i);
     if (inputs_.count(seed)) continue;
-    KO_TRY(inputs_[seed], judge_.group_inputs(context_.group, seed, "ordinary"));
+    auto drawn = observe([&] { return judge_.group_inputs(context_.group, seed, "ordinary"); });
+    if (!drawn.result.ok()) return drawn.result.error();
+    inputs_[seed] = std::move(drawn.result).value();
   }
+  judge_restarts_ = judge_.restarts();
+  return ok_status();
+}
+
+Status GroupEvaluator::drop_inputs() {
+  const auto dropped = std::exchange(inputs_, {});
+  if (judge_restarts_ != judge_.restarts()) return ok_status();
+  for (const auto& [seed, inputs] : dropped) KO_RETURN_IF_ERROR(judge_.drop_files(inputs));
   return ok_status();
 }
 
@@ -166,13 +179,13 @@ Result<PairedSamples> GroupEvaluator::race(const json& candidate) {
 }
 
 Result<RatioEstimate> GroupEvaluator::time_baseline() {
-  KO_RETURN_IF_ERROR(prepare());
+  KO_RETURN_IF_ERROR(prepare(1));
   KO_TRY(auto samples, race(context_.baseline));
   return estimate_ratio(samples, context_.race.bootstrap);
 }
 
 Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candidate>& candidates) {
-  KO_RETURN_IF_ERROR(prepare());
+  KO_RETURN_IF_ERROR(prepare(tolerance::kMinSeeds));
   std::vector<Evaluation> evaluations(candidates.size());
   std::vector<Subject> subjects;
   std::vector<const Candidate*> to_compile;
@@ -214,7 +227,7 @@ Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candi
 }
 
 Result<Evaluation> GroupEvaluator::requalify(const Candidate& candidate) {
-  KO_RETURN_IF_ERROR(prepare());
+  KO_RETURN_IF_ERROR(prepare(tolerance::kMinSeeds));
   Evaluation evaluation;
   Subject subject{std::make_shared<const Candidate>(candidate), context_.fingerprint, context_.precision, Change::kRewrite};
   KO_TRY(auto reports, compile({&candidate}));

@@ -57,11 +57,15 @@ class GroupEvaluator final : public Evaluator {
   // Seconds by activity: "compile", "gate 2", "race".
   const std::map<std::string, double>& seconds() const { return seconds_; }
 
+  // Removes the exchange files of the group's inputs; they are drawn again when they are needed.
+  Status drop_inputs();
+
   // Races the compiler's kernels against themselves: the group's own time.
   Result<RatioEstimate> time_baseline();
 
  private:
-  Status prepare();
+  // The first `seeds` inputs.
+  Status prepare(int seeds);
   Result<std::vector<Observed<CompileReport>>> compile(const std::vector<const Candidate*>& candidates);
   // Whether it passed.
   Result<bool> functional(const Candidate& candidate, Gate1Pass pass, const Subject& subject,
@@ -75,6 +79,7 @@ class GroupEvaluator final : public Evaluator {
   GroupContext context_;
   GateObserver* observer_;
   std::map<uint64_t, nlohmann::json> inputs_;  // by seed
+  int judge_restarts_ = 0;                     // a judge that ends takes its files with it
   std::map<std::string, Qualified> qualified_;
   std::map<std::string, double> seconds_;
 };

@@ -12,8 +12,8 @@ namespace kernelopt {
 
 // Deadlines of the methods; every request has one.
 struct Deadlines {
-  std::chrono::seconds hello{120}, load{300}, capture{900}, describe{300}, baseline{1800}, compile{180}, run_group{60},
-      time_group{60}, stitch{600}, run_model{300}, time_model{300}, reference{900}, compare{300}, other{60};
+  std::chrono::seconds hello{300}, load{300}, capture{900}, describe{300}, baseline{1800}, compile{180}, run_group{60},
+      time_group{60}, stitch{600}, run_model{300}, time_model{300}, reference{900}, compare{300}, other{180};
 };
 
 // What both have in common: hello once a process, the model loaded again after a restart.
