@@ -51,9 +51,8 @@ nlohmann::json to_json(const KernelPlan& plan, bool sizes) {
   document["nests"] = nlohmann::json::array();
   for (const auto& nest : plan.nests) {
     nlohmann::json entry{{"bodies", nest.bodies}, {"anchor", nest.anchor},       {"shared", nest.shared},
-                         {"axis", axis_name(nest.axis)}, {"vector_loop", nest.vector_loop}, {"merge", nest.merge},
-                         {"split_interior", nest.split_interior}, {"walk", nest.walk},
-                         {"transpose", nest.transpose}, {"stream", nest.stream},
+                         {"axis", axis_name(nest.axis)}, {"merge", nest.merge},
+                         {"split_interior", nest.split_interior}, {"transpose", nest.transpose}, {"stream", nest.stream},
                          {"keep_reduced_in_registers", nest.keep_reduced_in_registers}};
     if (sizes) {
       entry["program"] = {{"block", nest.program.block},
@@ -65,10 +64,8 @@ nlohmann::json to_json(const KernelPlan& plan, bool sizes) {
     }
     if (sizes) {
       entry["unroll"] = nest.unroll;
-      entry["row_reuse"] = nest.row_reuse;
       entry["prefetch"] = nest.prefetch;
     } else {
-      entry["row_reuse"] = nest.row_reuse > 0;
       entry["prefetch"] = nest.prefetch > 0;
     }
     document["nests"].push_back(entry);

@@ -90,13 +90,9 @@ struct NestPlan {
   std::string anchor;
   std::vector<std::string> shared;
   VectorAxis axis = VectorAxis::kInner;
-  // kInner: the anchor's loop that the lanes run along where it exists in a phase; empty: each phase its best.
-  std::string vector_loop;
   int unroll = 1;            // vectors side by side along the vector axis
   bool merge = true;         // phases over the same loops become one loop
   bool split_interior = true;  // a copy of the loop without masks where masks are known to hold
-  int64_t row_reuse = 0;     // sliding windows: number of consecutive results along the walked loop computed together
-  std::string walk;          // the shared loop that is walked
   bool transpose = false;    // square tiles transposed in registers where loads and stores run along different loops
   bool stream = false;       // non-temporal stores for results that the kernel does not read again
   int prefetch = 0;          // distance of software prefetch in cache lines; 0: none
