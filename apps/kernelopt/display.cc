@@ -1,5 +1,6 @@
 #include "display.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ std::string progress_text(const ProgressState& state) {
   if (!state.detail.empty()) text += ": " + state.detail;
   if (state.candidates > 0) text += fmt::format(", {} candidate{}", state.candidates, state.candidates == 1 ? "" : "s");
   if (state.best_speedup) text += fmt::format(", best {:.2f}x", *state.best_speedup);
-  if (state.seconds_left) text += fmt::format(", {} left", duration_text(*state.seconds_left));
+  if (state.seconds_left) text += fmt::format(", {} left", duration_text(std::max(0.0, *state.seconds_left)));
   return text;
 }
 

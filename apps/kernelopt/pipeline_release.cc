@@ -294,6 +294,10 @@ Status Pipeline::write_optimized(const Optimized& optimized) {
 Status Pipeline::race_max_autotune(const std::string& handle) {
   constexpr const char* kMaxAutotune = "max-autotune";
   if (!state_.mode(kMaxAutotune)) return ok_status();
+  if (context_.seconds_left().value_or(1) <= 0) {
+    state_.notes.push_back("no race against max-autotune: the time is spent");
+    return ok_status();
+  }
   auto compiled = observed([&] { return context_.worker.stitch(kMaxAutotune, nullptr); });
   if (!compiled.result.ok()) {
     if (is_interrupt(compiled.result.error())) return compiled.result.error();

@@ -20,7 +20,7 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kRankedPerGroup = 3;      // candidates of one group that the release may fall back on
-constexpr double kReleaseShare = 0.35;     // of --minutes, at most, kept for the release
+constexpr double kReleaseShare = 0.5;     // of --minutes, at most, kept for the release
 constexpr double kWorthReleasing = 0.995;  // a group's own ratio above which a replacement is not worth its risk
 
 Bottleneck bottleneck_of(Diagnosis diagnosis) {
@@ -314,10 +314,9 @@ Status Pipeline::search() {
     return state_.groups[a].outlook.possible_gain() > state_.groups[b].outlook.possible_gain();
   });
   double reserve = 0;
-  if (context_.options.minutes) {
-    const double compile = state_.mode(state_.compiled_mode)->first_call_seconds;
-    reserve = std::min(kReleaseShare * *context_.options.minutes * 60, 20 + 3 * compile);
-  }
+  // The release stitches and compares like the audit, a few times over.
+  if (context_.options.minutes)
+    reserve = std::min(kReleaseShare * *context_.options.minutes * 60, 15 + 2.5 * state_.stage_seconds["audit"]);
   for (size_t n = 0; n < open.size(); ++n) {
     if (interrupted()) return Error(ErrorCode::kInterrupted, "interrupted");
     auto& group = state_.groups[open[n]];
@@ -388,6 +387,7 @@ Status Pipeline::search_group(size_t index, double seconds) {
   BeamSearch loop;
   loop.sizes = context_.options.sizes;
   loop.outlook = group.outlook;
+  if (std::isfinite(seconds)) loop.batch = 2;  // the clock is looked at between batches
   loop.stop_requested = [] { return interrupted(); };
   loop.out_of_time = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() >= seconds;
