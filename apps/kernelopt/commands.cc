@@ -109,13 +109,13 @@ Result<int> run_pipeline(const Options& options, Recorder& recorder) {
   KO_TRY(auto processes, start(options, display));
   Pipeline pipeline({*processes.worker, *processes.judge, recorder, display, options, begin});
   auto status = pipeline.optimize();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   stop(processes);
   const bool interrupt = !status.ok() && is_interrupt(status.error());
   if (!status.ok() && !interrupt) {
     display.clear();
     return std::move(status).error();
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   KO_TRY(json report, make_report(pipeline.state(), options, recorder, seconds, interrupt));
   const auto path = (fs::path(options.folder) / "report.json").string();
   if (interrupt) {

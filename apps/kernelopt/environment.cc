@@ -84,8 +84,11 @@ Result<Processes> start_processes(const ProcessOptions& options) {
   }
   const auto python = find_python(options.python);
   const auto make = [&](const std::string& role) {
+    auto variables = environment;
+    // Huge pages for what the judge compares; the worker's memory stays what a user's process has.
+    if (role == "judge") variables["THP_MEM_ALLOC_ENABLE"] = "1";
     return std::make_unique<ProcessRpc>(
-        ProcessSpec{{python, "-m", "kernelopt." + role}, environment, role}, options.on_progress);
+        ProcessSpec{{python, "-m", "kernelopt." + role}, variables, role}, options.on_progress);
   };
   auto worker = make("worker");
   KO_RETURN_IF_ERROR(worker->start());

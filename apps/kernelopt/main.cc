@@ -2,6 +2,7 @@
 #include <exception>
 
 #include <fmt/format.h>
+#include <spdlog/cfg/env.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -48,6 +49,7 @@ int main(int argc, char** argv) {
   spdlog::set_default_logger(spdlog::stderr_logger_st("kernelopt"));
   spdlog::set_pattern("kernelopt %l: %v");
   spdlog::set_level(spdlog::level::warn);
+  spdlog::cfg::load_env_levels();  // SPDLOG_LEVEL=debug shows every request with its seconds
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {

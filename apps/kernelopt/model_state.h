@@ -55,6 +55,7 @@ struct ModelState {
   std::optional<ModelOutcome> outcome;
   std::optional<RatioEstimate> against_max_autotune;
   std::map<std::string, double> stage_seconds;
+  double seconds_waited = 0;               // for worker and judge; the rest of the wall time is the engine's own
   std::vector<std::string> notes;
   std::optional<std::string> degenerate;   // why a gain would mean nothing
   bool retimed = true;                     // false: the modes' times come from the part of the run before a resume

@@ -97,6 +97,7 @@ StoppingRule search_race(uint64_t seed) {
   rule.min_total = Seconds(0.15);
   rule.max_total = Seconds(1.0);
   rule.relative_half_width = 0.015;
+  rule.lost_above = 1.05;
   rule.bootstrap.seed = seed;
   return rule;
 }
@@ -123,6 +124,7 @@ Status Pipeline::stage(const std::string& name, const std::function<Status()>& r
   auto status = run();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   state_.stage_seconds[name] += seconds;
+  state_.seconds_waited = context_.worker.seconds_waited() + context_.judge.seconds_waited();
   keep(context_.recorder.write([&](Journal& journal) { return journal.add(StageSeconds{name, Seconds(seconds)}); }));
   if (!status.ok()) spdlog::debug("{}: {}", name, status.error().to_string());
   if (status.ok() && !journal_status_.ok()) return journal_status_;

@@ -59,7 +59,7 @@ class Pipeline {
   struct Trialled;
   Result<Trialled> try_set(const std::vector<size_t>& groups, const std::vector<int>& choice, const std::string& baseline,
                            const std::optional<AaControl>& aa);
-  Result<PairedSamples> race(const std::string& baseline, const std::string& candidate);
+  Result<PairedSamples> race(const std::string& baseline, const std::string& candidate, double most_seconds);
   // A handle of the best mode's program.
   Result<std::string> baseline_handle();
   Status write_optimized(const Optimized& optimized);

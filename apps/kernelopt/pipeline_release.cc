@@ -21,11 +21,13 @@ struct Pipeline::Trialled {
 
 namespace {
 
+// At most, both sides together: the race that decides, and those that inform (A/A, max-autotune).
+constexpr double kRaceSeconds = 8, kSideRaceSeconds = 3;
+
 StoppingRule release_race(uint64_t seed) {
   StoppingRule rule;
   rule.min_pairs = 20;
   rule.min_total = Seconds(0.4);
-  rule.max_total = Seconds(8.0);
   rule.relative_half_width = 0.005;
   rule.thresholds = {1 / tolerance::kMargin, 1.0, tolerance::kMargin};
   rule.bootstrap.seed = seed;
@@ -66,12 +68,13 @@ SetContext Pipeline::set_context() const {
   return context;
 }
 
-Result<PairedSamples> Pipeline::race(const std::string& baseline, const std::string& candidate) {
-  const auto rule = release_race(context_.options.model.seed);
+Result<PairedSamples> Pipeline::race(const std::string& baseline, const std::string& candidate, double most_seconds) {
+  auto rule = release_race(context_.options.model.seed);
+  rule.max_total = Seconds(most_seconds);
   std::optional<PairedSamples> samples;
   for (;;) {
     auto raw = observed([&] {
-      return context_.worker.time_model(baseline, candidate, context_.options.model.seed, Timing{});
+      return context_.worker.time_model(baseline, candidate, context_.options.model.seed, Timing{25, 250});
     });
     if (!raw.result.ok()) return raw.result.error();
     KO_TRY(auto more, paired(*raw.result));
@@ -126,7 +129,7 @@ Result<Pipeline::Trialled> Pipeline::try_set(const std::vector<size_t>& groups, 
   timing.repetition = tolerance::kRepetition;
   timing.bootstrap_seed = context_.options.model.seed;
   timing.aa = aa;
-  auto samples = race(baseline, stitched.result->handle);
+  auto samples = race(baseline, stitched.result->handle, kRaceSeconds);
   if (!samples.ok() && is_interrupt(samples.error())) return samples.error();
   if (samples.ok())
     keep(context_.recorder.write([&](Journal& journal) {
@@ -158,7 +161,7 @@ Result<std::string> Pipeline::baseline_handle() {
 
 Result<RatioEstimate> Pipeline::race_against_best(const std::string& handle) {
   KO_TRY(const std::string baseline, baseline_handle());
-  KO_TRY(auto samples, race(baseline, handle));
+  KO_TRY(auto samples, race(baseline, handle, kRaceSeconds));
   return estimate_ratio(samples, {.seed = context_.options.model.seed});
 }
 
@@ -210,7 +213,7 @@ Status Pipeline::release_best() {
   KO_TRY(const std::string baseline, baseline_handle());
   std::optional<AaControl> aa;
   {
-    auto same = race(baseline, baseline);
+    auto same = race(baseline, baseline, kSideRaceSeconds);
     if (!same.ok()) return same.error();
     aa = evaluate_aa(*same, {.seed = context_.options.model.seed}, tolerance::kAaBias);
   }
@@ -304,7 +307,7 @@ Status Pipeline::race_max_autotune(const std::string& handle) {
     state_.notes.push_back("no race against max-autotune: " + compiled.result.error().to_string());
     return ok_status();
   }
-  auto samples = race(compiled.result->handle, handle);
+  auto samples = race(compiled.result->handle, handle, kSideRaceSeconds);
   if (!samples.ok()) {
     if (is_interrupt(samples.error())) return samples.error();
     state_.notes.push_back("no race against max-autotune: " + samples.error().to_string());

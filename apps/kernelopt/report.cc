@@ -7,6 +7,8 @@
 #include <set>
 #include <sstream>
 
+#include <sys/resource.h>
+
 #include <fmt/format.h>
 
 #include "kernelopt/search/select.h"
@@ -16,6 +18,12 @@ namespace kernelopt {
 using nlohmann::json;
 
 namespace {
+
+json engine_json(double seconds) {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return {{"seconds", seconds}, {"peak_bytes", usage.ru_maxrss * int64_t{1024}}};
+}
 
 json optional_json(const std::optional<std::string>& text) { return text ? json(*text) : json(nullptr); }
 
@@ -250,6 +258,7 @@ Result<json> make_report(const ModelState& state, const Options& options, const 
                  {"audit", state.sound ? state.sound->evidence() : json(nullptr)},
                  {"stage_seconds", state.stage_seconds},
                  {"seconds", seconds},
+                 {"engine", engine_json(seconds - state.seconds_waited)},
                  {"first_call_seconds", nullptr},
                  {"calls_to_pay", nullptr},
                  {"notes", state.notes}};

@@ -12,8 +12,10 @@ from kernelopt.protocol import ProtocolError, one_line
 from . import compare, inputs, loop_ir
 
 FORMAT, VERSION = "kernelopt.program", 1
-# Evaluated groups kept at a time.
-_KEPT = 4
+# Evaluated groups kept at a time, and the bytes that all of them may take (one is always kept): gate 2 goes round the same
+# seeds for every candidate.
+_KEPT = 16
+_KEPT_BYTES = {"cpu": 5 << 30, "cuda": 24 << 30}
 
 
 def load_program(path):
@@ -35,6 +37,11 @@ def surviving(program, group):
         return GroupView(program, group).writes
     except GroupError as error:
         raise ProtocolError("internal", str(error)) from error
+
+
+def _bytes(entry):
+    drawn = sum(tensor.numel() * tensor.element_size() for tensor in entry["inputs"].values())
+    return drawn + sum(entry[mode].bytes() for mode in ("float32", "float64") if mode in entry)
 
 
 class Groups:
@@ -66,26 +73,34 @@ class Groups:
                 raise ProtocolError("unsupported", f"no inputs for the group: {error}") from error
             except ValueError as error:
                 raise ProtocolError("internal", str(error)) from error
-            self._kept[key] = {"inputs": drawn}
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            self._kept[key] = {"inputs": drawn, "references": {}}
         self._kept.move_to_end(key)
+        self._shrink()
         return program, self._kept[key]
+
+    def _shrink(self):
+        limit = _KEPT_BYTES[torch.device(self._device).type]
+        while len(self._kept) > 1 and (len(self._kept) > _KEPT or sum(map(_bytes, self._kept.values())) > limit):
+            self._kept.popitem(last=False)
 
     def inputs(self, path, group, seed, case, samples=None):
         """`{real name: tensor}`."""
         return self._entry(path, group, seed, case, samples)[1]["inputs"]
 
     def results(self, path, group, seed, case, samples=None):
-        """(program, Memory in float32 mode, Memory in float64 mode) after the group ran on its inputs."""
+        """(program, entry): entry["float32"] and entry["float64"] are the Memory of both modes after the group ran on its
+        inputs."""
         program, entry = self._entry(path, group, seed, case, samples)
         if "float64" not in entry:
             try:
+                _, written = loop_ir.reads_and_writes(loop_ir.find_steps(program, group))
                 for mode in ("float32", "float64"):
                     entry[mode] = loop_ir.evaluate(program, group, entry["inputs"], mode, self._device)
+                    entry[mode].keep_only(written)
             except loop_ir.LoopError as error:
                 raise ProtocolError("unsupported", f"the group cannot be evaluated: {error}") from error
-        return program, entry["float32"], entry["float64"]
+            self._shrink()
+        return program, entry
 
     def compare(self, path, group, names, seed, case, outputs, tolerances):
         """The result of `compare_group`; `outputs` maps canonical (or real) names to tensors.
@@ -93,7 +108,8 @@ class Groups:
         `missing` lists canonical names of buffers that survive the group and are not among the outputs;
         `structure_equal` is false where there are any, or where an output is nothing that the group writes.
         """
-        program, plain, exact = self.results(path, group, seed, case)
+        program, entry = self.results(path, group, seed, case)
+        plain, exact = entry["float32"], entry["float64"]
         canonical = {name: f"b{number}" for number, name in enumerate(names or [])}
         real = {short: name for name, short in canonical.items()}
         _, writes = loop_ir.reads_and_writes(loop_ir.find_steps(program, group))
@@ -107,7 +123,7 @@ class Groups:
             reference, ideal = plain.tensor(name), exact.tensor(name)
             if not isinstance(value, torch.Tensor):
                 raise ProtocolError("internal", f"output {label} is not a tensor")
-            leaves.append(compare.compare_tensor(label, value, reference, ideal, tolerances))
+            leaves.append(compare.compare_tensor(label, value, reference, ideal, tolerances, entry["references"]))
         missing = [canonical.get(name, name) for name in surviving(program, group) if name not in given]
         return {
             "structure_equal": not missing and not strange, "missing": missing, "unknown": strange, "leaves": leaves,

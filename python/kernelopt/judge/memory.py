@@ -59,6 +59,15 @@ class Memory:
         """Elements of the storage of a buffer that owns one."""
         return self._extents[root]
 
+    def keep_only(self, names):
+        """Lets go of every storage that holds none of `names`."""
+        roots = {self.root(name)[0] for name in names}
+        self._storages = {root: storage for root, storage in self._storages.items() if root in roots}
+
+    def bytes(self):
+        """Bytes of all storages."""
+        return sum(storage.numel() * storage.element_size() for storage in self._storages.values())
+
     def storage(self, name):
         """The flat storage that `name` addresses from element 0 on; made on first use."""
         root, offset = self.root(name)

@@ -19,7 +19,7 @@ from . import compare
 from .float64 import NARROW, Float64Mode, widen_state
 
 # References kept at a time, and the bytes that all of them may take (one is always kept).
-_KEPT = 4
+_KEPT = 12
 _KEPT_BYTES = 6 << 30
 _OTHER_SEED = 7919
 _SECTIONS = ("outputs", "inputs", "buffers")

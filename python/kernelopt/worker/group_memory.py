@@ -174,14 +174,33 @@ class GroupMemory:
             raise ProtocolError("candidate", f"the launch list names {arg}, which is neither a buffer nor scratch")
         return self._scratch[position, arg]
 
-    def templates(self):
-        """Copies of all arenas, to hand to `check` after the run."""
-        return {name: arena.bytes.clone() for name, arena in self._arenas.items()}
+    def templates(self, position):
+        """Copies of the arenas that `check` cannot judge without what they held before the run of candidate `position`."""
+        return {root: arena.bytes.clone() for root, arena in self._arenas.items() if self._whole(root, position) is None}
+
+    def _whole(self, root, position):
+        """The one tensor that fills the arena without a gap and alone decides about it, or None."""
+        names = [name for name in self.tensors if self.group.root(name)[0] == root]
+        if len(names) != 1 or (names[0] in self._inputs and names[0] in self.written[position]):
+            return None
+        tensor = self.tensors[names[0]]
+        if tensor.numel() * tensor.element_size() != self._arenas[root].count or not tensor.is_contiguous():
+            return None
+        given = self._inputs.get(names[0])
+        return names[0] if given is None or given.is_contiguous() else None
 
     def check(self, templates, position, run):
         """(guards_intact, inputs_unchanged) after a run of candidate `position` that started from `templates`."""
         guards, inputs = True, True
         for root, arena in self._arenas.items():
+            whole = self._whole(root, position)
+            if whole is not None:
+                guards = guards and self._edges_hold(arena, run)
+                if whole in self._inputs:
+                    inputs = inputs and _same_bytes(self._inputs[whole], self.tensors[whole])
+                elif whole not in self.written[position]:
+                    guards = guards and bool((arena.data == _POISONS[run % len(_POISONS)]).all())
+                continue
             before, after = templates[root], arena.bytes.clone()
             for name in self.tensors:
                 if self.group.root(name)[0] == root and name in self.written[position]:
@@ -195,19 +214,28 @@ class GroupMemory:
                     self._view(name, before).zero_()
                     self._view(name, after).zero_()
             guards = guards and torch.equal(before, after)
-        poison = _POISONS[run % len(_POISONS)]
         for (owner, _), (arena, _) in self._scratch.items():
-            edges = (arena.bytes[: arena.guard], arena.bytes[arena.guard + arena.count :])
-            if owner == position and any(bool((edge != poison).any()) for edge in edges):
+            if owner == position and not self._edges_hold(arena, run):
                 guards = False
         return guards, inputs
+
+    @staticmethod
+    def _edges_hold(arena, run):
+        poison = _POISONS[run % len(_POISONS)]
+        edges = (arena.bytes[: arena.guard], arena.bytes[arena.guard + arena.count :])
+        return not any(bool((edge != poison).any()) for edge in edges)
 
     def is_poison(self, name, tensor, run):
         """A mask of the elements of `tensor` (a copy of buffer `name`) that are still run `run`'s poison, bit by bit."""
         value = _POISONS[run % len(_POISONS)]
-        width = tensor.element_size()
-        flat = tensor.contiguous().reshape(-1).view(torch.uint8)
-        return (flat.view(-1, width) == value).all(dim=1)
+        word = _WORDS[min(8, tensor.element_size())]
+        poison = int.from_bytes(bytes([value]) * word.itemsize, "little", signed=word.is_signed)
+        same = tensor.contiguous().reshape(-1).view(word) == poison
+        return same if word.itemsize == tensor.element_size() else same.view(-1, tensor.element_size() // 8).all(dim=1)
+
+
+# Integers of a width, to compare bits.
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _same_bytes(a, b):

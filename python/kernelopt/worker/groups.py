@@ -46,7 +46,7 @@ def run_group(params, _progress):
     first, untouched = {}, {}
     for run in range(runs):
         memory.poison(run)
-        templates = memory.templates()
+        templates = memory.templates(0)
         _checked(call, device)
         guards, inputs = memory.check(templates, 0, run)
         guards_intact, inputs_unchanged = guards_intact and guards, inputs_unchanged and inputs

@@ -142,6 +142,15 @@ TEST(Stopping, StopsAsSoonAsTheAnswerIsClear) {
   EXPECT_EQ(rule.decide(synthetic(300, 1.0, 0.05, 2)), StopReason::kContinue);
 }
 
+TEST(Stopping, LosesEarly) {
+  StoppingRule rule;
+  rule.relative_half_width = 1e-6;
+  rule.lost_above = 1.05;
+  EXPECT_EQ(rule.decide(synthetic(300, 1.5, 0.05, 2)), StopReason::kDecided);
+  EXPECT_EQ(rule.decide(synthetic(300, 0.5, 0.05, 2)), StopReason::kContinue);
+  EXPECT_EQ(rule.decide(synthetic(5, 1.5, 1e-6, 1)), StopReason::kContinue);  // the minimum comes first
+}
+
 TEST(Stopping, GivesUpAtTheTimeLimit) {
   StoppingRule rule;
   rule.relative_half_width = 1e-9;

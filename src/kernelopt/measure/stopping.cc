@@ -24,6 +24,7 @@ StopReason StoppingRule::decide(const PairedSamples& samples) const {
     return StopReason::kPrecise;
   const bool undecided = std::any_of(thresholds.begin(), thresholds.end(),
                                       [&](double threshold) { return estimate.interval.contains(threshold); });
+  if (estimate.interval.low > lost_above) return StopReason::kDecided;
   if (!thresholds.empty() && !undecided) return StopReason::kDecided;
   return out_of_time ? StopReason::kTimeLimit : StopReason::kContinue;
 }

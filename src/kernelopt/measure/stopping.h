@@ -1,6 +1,7 @@
 // When a race has been sampled enough. Pure: it sees samples and says whether more are wanted; the caller takes them.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "kernelopt/measure/statistics.h"
@@ -10,7 +11,7 @@ namespace kernelopt {
 enum class StopReason {
   kContinue,   // more pairs are wanted
   kPrecise,    // the interval is as narrow as asked
-  kDecided,    // the interval lies on one side of every threshold
+  kDecided,    // the interval lies on one side of every threshold, or above lost_above
   kTimeLimit,  // max_total passed before either
 };
 const char* stop_reason_name(StopReason reason);
@@ -22,6 +23,8 @@ struct StoppingRule {
   double relative_half_width = 0.01; // of the interval, against the ratio
   // Ratios at which a decision turns (gate 4: 1 and the margin). An interval that covers none of them has decided.
   std::vector<double> thresholds;
+  // An interval that lies above this ratio has lost, and how far it lost is not worth more time.
+  double lost_above = std::numeric_limits<double>::infinity();
   BootstrapOptions bootstrap;
 
   StopReason decide(const PairedSamples& samples) const;

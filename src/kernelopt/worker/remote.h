@@ -24,6 +24,7 @@ class RemoteProcess {
   Result<nlohmann::json> hello();
   Result<LoadedModel> load_model(const ModelSpec& spec);
   int restarts() const { return rpc_->generation() > 0 ? rpc_->generation() - 1 : 0; }
+  double seconds_waited() const { return rpc_->seconds_waited(); }
   void stop() { rpc_->stop(); }
   Status drop_files(const nlohmann::json& tree);
 
@@ -51,6 +52,7 @@ class RemoteWorker final : public Worker {
   Result<nlohmann::json> hello() override { return process_.hello(); }
   Result<LoadedModel> load_model(const ModelSpec& spec) override;
   int restarts() const override { return process_.restarts(); }
+  double seconds_waited() const override { return process_.seconds_waited(); }
   void stop() override { process_.stop(); }
   Status drop_files(const nlohmann::json& tree) override { return process_.drop_files(tree); }
   Result<nlohmann::json> measure_peaks() override;
@@ -97,6 +99,7 @@ class RemoteJudge final : public Judge {
   Result<nlohmann::json> hello() override { return process_.hello(); }
   Result<LoadedModel> load_model(const ModelSpec& spec) override { return process_.load_model(spec); }
   int restarts() const override { return process_.restarts(); }
+  double seconds_waited() const override { return process_.seconds_waited(); }
   void stop() override { process_.stop(); }
   Status drop_files(const nlohmann::json& tree) override { return process_.drop_files(tree); }
   Result<nlohmann::json> reference_model(uint64_t seed, int calls) override;

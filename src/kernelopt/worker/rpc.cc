@@ -1,6 +1,7 @@
 #include "kernelopt/worker/rpc.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 namespace kernelopt {
 
@@ -42,7 +43,11 @@ void ProcessRpc::stop() {
 
 Result<json> ProcessRpc::call(const std::string& method, const json& params, std::chrono::milliseconds limit) {
   KO_RETURN_IF_ERROR(start());
-  auto reply = exchange(method, params, Monotonic::now() + limit);
+  const auto begin = Monotonic::now();
+  auto reply = exchange(method, params, begin + limit);
+  const double seconds = std::chrono::duration<double>(Monotonic::now() - begin).count();
+  seconds_ += seconds;
+  spdlog::debug("{} {}: {:.3f} s", spec_.name, method, seconds);
   if (reply.ok()) return reply;
   const auto code = reply.error().code();
   if (code == ErrorCode::kWorkerDied || code == ErrorCode::kTimeout || code == ErrorCode::kInterrupted) {

@@ -25,6 +25,8 @@ class Rpc {
   virtual Result<nlohmann::json> call(const std::string& method, const nlohmann::json& params,
                                       std::chrono::milliseconds limit) = 0;
   virtual int generation() const = 0;
+  // Seconds spent waiting for replies, over all processes so far.
+  virtual double seconds_waited() const { return 0; }
   virtual void stop() = 0;
 };
 
@@ -35,6 +37,7 @@ class ProcessRpc final : public Rpc {
   Result<nlohmann::json> call(const std::string& method, const nlohmann::json& params,
                               std::chrono::milliseconds limit) override;
   int generation() const override { return generation_; }
+  double seconds_waited() const override { return seconds_; }
   void stop() override;
   // Process id, -1 when none runs.
   int pid() const { return child_ ? child_->pid() : -1; }
@@ -46,6 +49,7 @@ class ProcessRpc final : public Rpc {
   std::function<void(const Progress&)> on_progress_;
   std::unique_ptr<ChildProcess> child_;
   int generation_ = 0;
+  double seconds_ = 0;
   int64_t next_id_ = 1;
 };
 

@@ -114,6 +114,8 @@ class Process {
   virtual Result<LoadedModel> load_model(const ModelSpec& spec) = 0;
   // How often the process had to be started again.
   virtual int restarts() const = 0;
+  // Seconds that callers have waited for it.
+  virtual double seconds_waited() const { return 0; }
   // Removes the exchange files that a value names.
   virtual Status drop_files(const nlohmann::json& tree) = 0;
   virtual void stop() = 0;
