@@ -100,6 +100,21 @@ def test_hand_written_kernel_replaces_the_group(setting):
     torch.testing.assert_close(plain, eager, rtol=1e-5, atol=1e-6)
 
 
+def test_large_fresh_results_get_huge_pages(setting, monkeypatch):
+    model, inputs, eager, captured, groups = setting
+    given = kernel_set(captured, [(groups[0], softmax_candidate(groups[0]))])
+    for limit, expected in ((ROWS * COLUMNS * 4, 1), (ROWS * COLUMNS * 4 + 1, 0)):
+        monkeypatch.setattr("kernelopt.bridge.printers._FRESH_BYTES", limit)
+        call, replaced, result = stitch(model, inputs, kernel_set=given)
+        text = result.programs[0]["wrapper"]
+        # The result alone: neither the input nor the scratch buffer.
+        assert text.count("  kernelopt_huge_pages(") == expected
+        assert text.count(f"kernelopt_huge_pages(p2, {ROWS * COLUMNS * 4}ull)") == expected
+        with torch.no_grad():
+            torch.testing.assert_close(call(*inputs), eager, rtol=1e-5, atol=1e-6)
+        assert len(replaced) == 1
+
+
 def test_the_kernel_that_was_given_is_the_one_that_runs(setting):
     model, inputs, eager, captured, groups = setting
     wrong = softmax_candidate(groups[0], sign="-")

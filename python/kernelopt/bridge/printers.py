@@ -41,10 +41,52 @@ def cpp_arg_type(param: dict) -> str:
     return f"const {base}*" if param["role"] == "in" else f"{base}*"
 
 
-def cpp_binding_text(kernel: dict) -> str:
-    """The wrapper expression that compiles one C++ kernel of a candidate and gives a callable."""
+def cpp_binding_text(kernel: dict, source: str | None = None) -> str:
+    """The wrapper expression that compiles one C++ kernel of a candidate (or `source` in its place) and gives a callable."""
     types = [cpp_arg_type(param) for param in kernel["params"]]
-    return f"async_compile.cpp_pybinding({types!r}, {quoted(kernel['source'])})"
+    return f"async_compile.cpp_pybinding({types!r}, {quoted(source or kernel['source'])})"
+
+
+# From this size on malloc maps fresh pages for every call and gives them back after it (glibc's largest mmap threshold), and
+# taking 4 KiB faults costs more than the kernel's own work.
+_FRESH_BYTES = 1 << 25
+_PAGE_BYTES = 1 << 21
+
+
+def with_huge_pages(kernel: dict, sizes: dict[int, int]) -> str:
+    """The kernel's source behind an entry that asks the system to back some of the results with huge pages first.
+
+    `sizes`: bytes by position of the parameter. Advice only: the values, and what else lies in memory, stay as they are.
+    """
+    params = ", ".join(f"{cpp_arg_type(param)} p{i}" for i, param in enumerate(kernel["params"]))
+    advice = "".join(f"  kernelopt_huge_pages(p{i}, {size}ull);\n" for i, size in sorted(sizes.items()))
+    passed = ", ".join(f"p{i}" for i in range(len(kernel["params"])))
+    return f"""#define kernel kernelopt_kernel
+{kernel['source']}
+#undef kernel
+#include <sys/mman.h>
+static inline void kernelopt_huge_pages(void* data, unsigned long long bytes) {{
+#ifdef MADV_HUGEPAGE
+  const unsigned long long page = {_PAGE_BYTES}ull, first = ((unsigned long long)data + page - 1) / page * page;
+  const unsigned long long last = ((unsigned long long)data + bytes) / page * page;
+  if (last > first) (void)madvise((void*)first, last - first, MADV_HUGEPAGE);
+#endif
+}}
+extern "C" void kernel({params}) {{
+{advice}  kernelopt_kernel({passed});
+}}"""
+
+
+def _fresh_bytes(name: str) -> int:
+    """Bytes of a buffer that the program itself allocates; 0 for anything else."""
+    buffer = V.graph.try_get_buffer(name)
+    if buffer is None or name in V.graph.graph_inputs or name in V.graph.constants:
+        return 0
+    try:
+        layout = buffer.get_layout()
+        return int(layout.storage_size()) * layout.dtype.itemsize
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+        return 0
 
 
 class CppPrinter:
@@ -53,11 +95,15 @@ class CppPrinter:
     device = "cpu"
 
     def __init__(self, candidate: dict):
-        self._bindings = {kernel["name"]: cpp_binding_text(kernel) for kernel in candidate["kernels"]}
+        for kernel in candidate["kernels"]:
+            quoted(kernel["source"])
 
     def define(self, wrapper, kernel: dict, launch: dict, args: list[tuple[str, bool]]) -> tuple[str, dict]:
         """(name in the wrapper, keywords of generate_kernel_call). args: (name in the wrapper, is scratch)."""
-        text = self._bindings[kernel["name"]]
+        sizes = {i: _fresh_bytes(name) for i, (name, is_scratch) in enumerate(args)
+                 if not is_scratch and kernel["params"][i]["role"] == "out"}
+        large = {i: size for i, size in sizes.items() if size >= _FRESH_BYTES}
+        text = cpp_binding_text(kernel, with_huge_pages(kernel, large) if large else None)
         if text not in wrapper.src_to_kernel:
             name = f"cpp_kernelopt_{wrapper.next_kernel_suffix()}"
             wrapper.src_to_kernel[text] = name
