@@ -34,6 +34,7 @@ Display::~Display() { clear(); }
 
 void Display::update(const ProgressState& state) {
   if (quiet_) return;
+  std::lock_guard lock(mutex_);
   auto text = progress_text(state);
   if (text == last_text_) return;
   const auto now = std::chrono::steady_clock::now();
@@ -55,6 +56,11 @@ void Display::update(const ProgressState& state) {
 }
 
 void Display::clear() {
+  std::lock_guard lock(mutex_);
+  clear_locked();
+}
+
+void Display::clear_locked() {
   if (shown_) fmt::print(stderr, "\r\033[K");
   shown_ = false;
   std::fflush(stderr);
@@ -62,7 +68,8 @@ void Display::clear() {
 
 void Display::line(const std::string& text) {
   if (quiet_) return;
-  clear();
+  std::lock_guard lock(mutex_);
+  clear_locked();
   fmt::print(stderr, "{}\n", text);
   last_text_.clear();
 }

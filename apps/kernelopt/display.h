@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -29,6 +30,9 @@ class Display {
   void clear();
 
  private:
+  void clear_locked();
+
+  std::mutex mutex_;  // worker and judge report from threads of their own
   bool quiet_, terminal_;
   bool shown_ = false;
   std::string last_stage_, last_text_;

@@ -46,7 +46,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  spdlog::set_default_logger(spdlog::stderr_logger_st("kernelopt"));
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("kernelopt"));
   spdlog::set_pattern("kernelopt %l: %v");
   spdlog::set_level(spdlog::level::warn);
   spdlog::cfg::load_env_levels();  // SPDLOG_LEVEL=debug shows every request with its seconds

@@ -124,7 +124,7 @@ Status Pipeline::stage(const std::string& name, const std::function<Status()>& r
   auto status = run();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   state_.stage_seconds[name] += seconds;
-  state_.seconds_waited = context_.worker.seconds_waited() + context_.judge.seconds_waited();
+  state_.seconds_waited = context_.worker.seconds_waited() + context_.judge.seconds_waited() - aside_.overlap();
   keep(context_.recorder.write([&](Journal& journal) { return journal.add(StageSeconds{name, Seconds(seconds)}); }));
   if (!status.ok()) spdlog::debug("{}: {}", name, status.error().to_string());
   if (status.ok() && !journal_status_.ok()) return journal_status_;
@@ -143,8 +143,18 @@ Status Pipeline::inspect() {
 
 Status Pipeline::optimize() {
   KO_RETURN_IF_ERROR(stage("load", [&] { return load(); }));
-  KO_RETURN_IF_ERROR(stage("reference", [&] { return check_reference(); }));
-  KO_RETURN_IF_ERROR(stage("baseline", [&] { return time_modes(); }));
+  if (state_.target.kind == DeviceKind::kCuda) {
+    // The modes are timed under the device's lock, so the judge may work meanwhile.
+    KO_RETURN_IF_ERROR(stage("baseline", [&]() -> Status {
+      auto [references, timed] = aside_.both([&] { return fetch_references(); }, [&] { return time_modes(); });
+      if (finished() && timed.ok()) return timed;
+      KO_RETURN_IF_ERROR(std::move(timed));
+      return check_reference(references);
+    }));
+  } else {
+    KO_RETURN_IF_ERROR(stage("reference", [&] { return check_reference(fetch_references()); }));
+    KO_RETURN_IF_ERROR(stage("baseline", [&] { return time_modes(); }));
+  }
   KO_RETURN_IF_ERROR(stage("capture", [&] { return capture(); }));
   KO_RETURN_IF_ERROR(stage("decompose", [&] { return decompose_programs(); }));
   KO_RETURN_IF_ERROR(stage("audit", [&] { return audit(); }));
@@ -163,7 +173,15 @@ Status Pipeline::prepare_verify(const std::string& captured_mode, const std::str
 }
 
 Status Pipeline::load() {
-  KO_TRY(state_.hello, context_.worker.hello());
+  // Both import torch and make the model, which takes longest here; nothing is timed before both are there.
+  auto [judged, loaded] = aside_.both([&] { return context_.judge.load_model(context_.options.model); },
+                                      [&]() -> Result<LoadedModel> {
+                                        KO_TRY(state_.hello, context_.worker.hello());
+                                        return context_.worker.load_model(context_.options.model);
+                                      });
+  if (!loaded.ok()) return blame_model(loaded.error());
+  state_.loaded = std::move(loaded).value();
+  if (!judged.ok()) return blame_model(judged.error());
   json facts = state_.hello;
   // An opaque identity to the engine, whatever it holds.
   if (facts.contains("fingerprint") && !facts["fingerprint"].is_string())
@@ -181,18 +199,21 @@ Status Pipeline::load() {
     state_.notes.push_back("peaks of the device are not known: " + peaks.error().to_string());
   }
   KO_TRY(state_.target, read_target(facts));
-  auto loaded = context_.worker.load_model(context_.options.model);
-  if (!loaded.ok()) return blame_model(loaded.error());
-  state_.loaded = std::move(loaded).value();
-  auto judged = context_.judge.load_model(context_.options.model);
-  if (!judged.ok()) return blame_model(judged.error());
   return ok_status();
 }
 
-Status Pipeline::check_reference() {
-  bool independent = false, constant = false;
+Pipeline::References Pipeline::fetch_references() {
+  References references;
   for (const auto& [seed, calls] : model_seeds(context_.options.model.seed)) {
-    auto reference = context_.judge.reference_model(seed, calls);
+    references.push_back(context_.judge.reference_model(seed, calls));
+    if (!references.back().ok() || interrupted()) break;
+  }
+  return references;
+}
+
+Status Pipeline::check_reference(const References& references) {
+  bool independent = false, constant = false;
+  for (const auto& reference : references) {
     if (!reference.ok()) return blame_model(reference.error());
     KO_TRY(auto facts, read_reference_facts(*reference));
     state_.references.push_back(*reference);

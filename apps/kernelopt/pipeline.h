@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "aside.h"
 #include "display.h"
 #include "model_state.h"
 #include "options.h"
@@ -47,7 +48,9 @@ class Pipeline {
 
  private:
   Status load();
-  Status check_reference();
+  using References = std::vector<Result<nlohmann::json>>;
+  References fetch_references();
+  Status check_reference(const References& references);
   Status time_modes();
   Status capture();
   Status decompose_programs();
@@ -81,6 +84,7 @@ class Pipeline {
   Status journal_status_ = ok_status();  // the first failure of a callback that cannot return one
   std::shared_ptr<GateObserver> gates_;
   int candidates_ = 0;
+  Aside aside_;
 };
 
 // Seeds that gate 3 and the audit compare, and the number of calls at each: later calls see the state that earlier ones left.

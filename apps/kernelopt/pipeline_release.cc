@@ -173,8 +173,10 @@ Status Pipeline::release_best() {
   for (size_t i = 0; i < state_.groups.size(); ++i) {
     const auto& group = state_.groups[i];
     if (group.search) {
-      searched += !group.search->attempts.empty();
+      searched += std::any_of(group.search->attempts.begin(), group.search->attempts.end(),
+                              [](const Attempt& attempt) { return attempt.evaluation.state != AttemptState::kDuplicate; });
       for (const auto& attempt : group.search->attempts) {
+        if (attempt.evaluation.state == AttemptState::kDuplicate) continue;
         ++tried;
         passed += attempt.passed();
       }
@@ -190,6 +192,11 @@ Status Pipeline::release_best() {
   }
   if (groups.empty()) {
     if (searched == 0) {
+      for (const auto& group : state_.groups)
+        if (group.search && group.search->stop == SearchStop::kOutOfTime) {
+          conclude_early(Fallback{state_.best_mode, "the time was spent before a candidate was tried", {}});
+          return ok_status();
+        }
       std::string reason = "there is nothing to gain in the generated kernels";
       for (const auto& group : state_.groups) {
         if (!group.kept.empty()) reason = "group left to the compiler: " + group.kept;

@@ -20,7 +20,7 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kRankedPerGroup = 3;      // candidates of one group that the release may fall back on
-constexpr double kReleaseShare = 0.5;     // of --minutes, at most, kept for the release
+constexpr double kReleaseShare = 0.4;     // of the time left when the search begins, at most, kept for the release
 constexpr double kWorthReleasing = 0.995;  // a group's own ratio above which a replacement is not worth its risk
 
 Bottleneck bottleneck_of(Diagnosis diagnosis) {
@@ -223,8 +223,18 @@ Status Pipeline::audit() {
   observation.precision = context_.options.precision;
   for (const auto& reference : state_.references) observation.references.push_back({read_reference_facts(reference), 1});
 
-  // The whole program first: most disagreements show here.
-  auto stitched = observed([&] { return context_.worker.stitch(state_.compiled_mode, nullptr); });
+  // The whole program first: most disagreements show here. Meanwhile the judge looks which steps the loop IR's reference is
+  // known to be right about.
+  auto [lowerings, stitched] = aside_.both(
+      [&] {
+        std::vector<Observed<json>> checked;
+        for (size_t index = 0; index < state_.programs.size(); ++index)
+          checked.push_back(observed([&] {
+            return context_.judge.check_lowering(state_.program_files[index], state_.programs[index]->graph);
+          }));
+        return checked;
+      },
+      [&] { return observed([&] { return context_.worker.stitch(state_.compiled_mode, nullptr); }); });
   if (!stitched.result.ok()) {
     if (is_interrupt(stitched.result.error())) return stitched.result.error();
     observation.runs.push_back({Error(ErrorCode::kCandidate, stitched.result.error().to_string()), stitched.attempts});
@@ -233,11 +243,9 @@ Status Pipeline::audit() {
     KO_RETURN_IF_ERROR(context_.worker.drop(stitched.result->handle));
   }
 
-  // Which steps the loop IR's reference is known to be right about.
   std::map<std::pair<int, std::string>, double> distance;
   for (size_t index = 0; index < state_.programs.size(); ++index) {
-    const auto& path = state_.program_files[index];
-    auto checked = observed([&] { return context_.judge.check_lowering(path, state_.programs[index]->graph); });
+    const auto& checked = lowerings[index];
     if (!checked.result.ok()) {
       if (is_interrupt(checked.result.error())) return checked.result.error();
       state_.notes.push_back("the reference of the groups could not be checked against eager: " +
@@ -315,8 +323,8 @@ Status Pipeline::search() {
   });
   double reserve = 0;
   // The release stitches and compares like the audit, a few times over.
-  if (context_.options.minutes)
-    reserve = std::min(kReleaseShare * *context_.options.minutes * 60, 15 + 2.5 * state_.stage_seconds["audit"]);
+  if (const auto left = context_.seconds_left())
+    reserve = std::min(kReleaseShare * std::max(0.0, *left), 12 + 2 * state_.stage_seconds["audit"]);
   for (size_t n = 0; n < open.size(); ++n) {
     if (interrupted()) return Error(ErrorCode::kInterrupted, "interrupted");
     auto& group = state_.groups[open[n]];
@@ -387,7 +395,8 @@ Status Pipeline::search_group(size_t index, double seconds) {
   BeamSearch loop;
   loop.sizes = context_.options.sizes;
   loop.outlook = group.outlook;
-  if (std::isfinite(seconds)) loop.batch = 2;  // the clock is looked at between batches
+  // The clock is looked at between batches. Beside a GPU every core compiles.
+  if (std::isfinite(seconds)) loop.batch = state_.target.kind == DeviceKind::kCuda ? 4 : 2;
   loop.stop_requested = [] { return interrupted(); };
   loop.out_of_time = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() >= seconds;

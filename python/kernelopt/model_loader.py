@@ -267,12 +267,20 @@ class LoadedModel:
                 return copy_inputs(self._drawn[seed])
         while len(self._drawn) >= _DRAWN_KEPT:
             del self._drawn[next(iter(self._drawn))]
-        drawn = self._file_inputs if self._file_inputs is not None else self.source.draw(seed)
+        drawn = self._file_inputs if self._file_inputs is not None else self._draw(seed)
         with user_code("moving the inputs to their device"):
             if self.device.type == "cpu":
                 return copy_inputs(drawn, self.device, self.dtype)
             self._drawn[seed] = copy_inputs(drawn, self.device, self.dtype)
             return copy_inputs(self._drawn[seed])
+
+    def _draw(self, seed):
+        if self.device.type == "cpu":
+            return self.source.draw(seed)
+        from kernelopt.worker import cuda
+
+        with cuda.device_unlocked():  # seconds of work on the host
+            return self.source.draw(seed)
 
     def _check_arity(self):
         given = self.inputs(self.seed)

@@ -14,6 +14,8 @@ import sys
 import traceback
 
 VERSION = 1
+# Stage of the progress event that starts a request's deadline anew.
+WAITING = "waiting for the device"
 MAX_FRAME = 1 << 30
 ERROR_KINDS = ("user", "environment", "candidate", "unsupported", "internal")
 

@@ -67,6 +67,13 @@ def handle(role, request):
     if method == "progress":
         write(frame({"event": "progress", "stage": "compile", "done": 1, "total": 2}))
         return {}
+    if method == "wait":  # for the device, longer than the deadline; then work, or hang
+        for _ in range(4):
+            time.sleep(params["seconds"] / 4)
+            write(frame({"event": "progress", "stage": "waiting for the device", "done": 0, "total": 0}))
+        if params.get("hang"):
+            time.sleep(3600)
+        return {}
     if method == "die":
         print("Segmentation fault in candidate", file=sys.stderr, flush=True)
         os._exit(3)

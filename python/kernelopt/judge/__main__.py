@@ -41,6 +41,8 @@ class Judge:
     def __init__(self):
         self._references = None
         self._device = cuda.default_device()
+        if self._device == "cuda":
+            cuda.unlock_while_compiling()
         self._groups = groups.Groups(self._device)
 
     def handlers(self):
@@ -56,6 +58,7 @@ class Judge:
             return handler
 
         def locked(params, progress):
+            cuda.on_wait = lambda: progress(protocol.WAITING, 0, 0)
             with cuda.device_lock():
                 result = handler(params, progress)
                 cuda.synchronize()

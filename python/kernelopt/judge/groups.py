@@ -15,7 +15,7 @@ FORMAT, VERSION = "kernelopt.program", 1
 # Evaluated groups kept at a time, and the bytes that all of them may take (one is always kept): gate 2 goes round the same
 # seeds for every candidate.
 _KEPT = 16
-_KEPT_BYTES = {"cpu": 5 << 30, "cuda": 24 << 30}
+_KEPT_BYTES = {"cpu": 5 << 30, "cuda": 12 << 30}
 
 
 def load_program(path):

@@ -20,7 +20,7 @@ from .float64 import NARROW, Float64Mode, widen_state
 
 # References kept at a time, and the bytes that all of them may take (one is always kept).
 _KEPT = 12
-_KEPT_BYTES = 6 << 30
+_KEPT_BYTES = {"cpu": 6 << 30, "cuda": 14 << 30}
 _OTHER_SEED = 7919
 _SECTIONS = ("outputs", "inputs", "buffers")
 
@@ -148,7 +148,7 @@ class References:
         eager = self.runner.run(seed, calls)
         ideal, reason = self._double(seed, calls, eager.trees)
         self._kept[key] = (eager, ideal, reason)
-        while len(self._kept) > 1 and (len(self._kept) > _KEPT or self._bytes() > _KEPT_BYTES):
+        while len(self._kept) > 1 and (len(self._kept) > _KEPT or self._bytes() > _KEPT_BYTES[self.loaded.device.type]):
             self._kept.popitem(last=False)
         return self._kept[key]
 

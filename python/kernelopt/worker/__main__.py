@@ -64,6 +64,8 @@ def handlers():
     if threads.isdigit() and int(threads) > 0:
         torch.set_num_threads(int(threads))
     owner = models.Models()
+    if cuda.default_device() == "cuda":
+        cuda.unlock_while_compiling()
 
     def hello(_params, _progress):
         kind = cuda.default_device()
@@ -94,6 +96,7 @@ def handlers():
         """Nothing of ours uses the GPU while another process of ours times on it."""
 
         def locked(params, progress):
+            cuda.on_wait = lambda: progress(protocol.WAITING, 0, 0)
             with cuda.lock_for(cuda.default_device()):
                 return handler(params, progress)
 

@@ -5,6 +5,8 @@ import fcntl
 import functools
 import os
 import tempfile
+import threading
+import time
 
 import torch
 
@@ -85,27 +87,107 @@ def driver_version():
 
 
 _held = 0
+_waited = 0.0
+_lock_file = None
 
 
 @contextlib.contextmanager
 def device_lock():
     """Nobody else who takes this lock uses the device inside; whoever times holds it. Reentrant in one process."""
     global _held
-    if _held:
-        _held += 1
-        try:
-            yield
-        finally:
-            _held -= 1
-        return
+    if not _held:
+        _take()
+    _held += 1
+    try:
+        yield
+    finally:
+        _held -= 1
+        if not _held:
+            _give()
+
+
+def seconds_waited():
+    """Seconds that this process has waited for `device_lock` so far: another process of ours had the device."""
+    return _waited
+
+
+def _take():
+    global _lock_file, _waited
     path = os.path.join(tempfile.gettempdir(), f"kernelopt-{os.getuid()}-{device_uuid()}.lock")
-    with open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        _held = 1
-        try:
-            yield
-        finally:
-            _held = 0
+    _lock_file = open(path, "a")
+    try:
+        fcntl.flock(_lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    except BlockingIOError:
+        pass
+    started = time.monotonic()
+    done = threading.Event()
+    # The wait is not the request's: the engine starts its deadline anew with each of these.
+    reporter = threading.Thread(target=_report_wait, args=(done,), daemon=True)
+    reporter.start()
+    try:
+        fcntl.flock(_lock_file, fcntl.LOCK_EX)
+    finally:
+        done.set()
+        reporter.join()
+    _waited += time.monotonic() - started
+
+
+on_wait = None  # called every few seconds, and at the end, while the lock is waited for
+_WAIT_REPORT_SECONDS = 5.0
+
+
+def _report_wait(done):
+    last = False
+    while not last:
+        last = done.wait(_WAIT_REPORT_SECONDS)
+        if on_wait is not None:
+            on_wait()
+
+
+def _give():
+    _lock_file.close()
+
+
+@contextlib.contextmanager
+def device_unlocked():
+    """Inside, `device_lock` is open even if this process holds it: for work on the host alone."""
+    global _held
+    depth, _held = _held, 0
+    if depth:
+        synchronize()
+        _give()
+    try:
+        yield
+    finally:
+        if depth:
+            _take()
+        _held = depth
+
+
+def unlock_while_compiling():
+    """From now on Inductor compiles with the lock open, and takes it where it measures kernels on the device.
+
+    What it runs there beside (folding constants of a few elements) is too short to show in a median."""
+    from torch._inductor import compile_fx, select_algorithm
+    from torch._inductor.runtime import benchmarking
+
+    _wrap(compile_fx, "compile_fx", device_unlocked)
+    for owner, name in ((select_algorithm.AlgorithmSelectorCache, "autotune"), (benchmarking.TritonBenchmarker, "benchmark_gpu"),
+                        (benchmarking.InductorBenchmarker, "benchmark_gpu")):
+        if name in vars(owner):
+            _wrap(owner, name, device_lock)
+
+
+def _wrap(owner, name, context):
+    inner = getattr(owner, name)
+
+    @functools.wraps(inner)
+    def wrapped(*args, **keywords):
+        with context():
+            return inner(*args, **keywords)
+
+    setattr(owner, name, wrapped)
 
 
 def lock_for(device):

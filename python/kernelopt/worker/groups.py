@@ -39,6 +39,7 @@ def run_group(params, _progress):
     memory = GroupMemory(group, [candidate], required(params, "inputs"), int(params.get("guard_bytes", 4096)), device)
     call = launching.bind(candidate, memory, 0)
     if candidate["language"] == "inductor_triton":
+        memory.poison(0)  # indices among the inputs must be in range
         _checked(call, device)  # the first call tunes, which leaves outputs behind
     guards_intact = inputs_unchanged = deterministic = True
     names = sorted(group.outputs & set(memory.tensors), key=group.names.index)

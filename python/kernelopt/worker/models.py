@@ -293,10 +293,10 @@ class Models:
         try:
             with _running():
                 for copy in copies:
-                    started = time.perf_counter()
+                    started, waited = time.perf_counter(), cuda.seconds_waited()
                     model_loader.run_calls(call, copy, self.loaded.seed)
                     cuda.synchronize(self.loaded.device)
-                    seconds.append(time.perf_counter() - started)
+                    seconds.append(time.perf_counter() - started - (cuda.seconds_waited() - waited))
         except Exception as error:
             # The compiler's failure is a result here: eager ships then.
             raise ProtocolError("unsupported", _compiler_says(error)) from error

@@ -142,6 +142,17 @@ TEST(Stopping, StopsAsSoonAsTheAnswerIsClear) {
   EXPECT_EQ(rule.decide(synthetic(300, 1.0, 0.05, 2)), StopReason::kContinue);
 }
 
+TEST(Stopping, TinyKernelsStopByCount) {
+  StoppingRule rule;
+  rule.relative_half_width = 1e-9;
+  EXPECT_EQ(rule.decide(synthetic(299, 1.0, 0.05, 3)), StopReason::kContinue);
+  EXPECT_EQ(rule.decide(synthetic(1500, 1.0, 0.05, 3)), StopReason::kTimeLimit);
+  rule.relative_half_width = 0.5;
+  rule.min_total = Seconds(1e6);
+  EXPECT_EQ(rule.decide(synthetic(299, 1.0, 1e-6, 3)), StopReason::kContinue);
+  EXPECT_EQ(rule.decide(synthetic(300, 1.0, 1e-6, 3)), StopReason::kPrecise);
+}
+
 TEST(Stopping, LosesEarly) {
   StoppingRule rule;
   rule.relative_half_width = 1e-6;

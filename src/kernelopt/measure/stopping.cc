@@ -15,8 +15,9 @@ const char* stop_reason_name(StopReason reason) {
 }
 
 StopReason StoppingRule::decide(const PairedSamples& samples) const {
-  const bool enough = samples.pairs() >= min_pairs && samples.total() >= min_total;
-  const bool out_of_time = samples.total() >= max_total;
+  const bool enough =
+      samples.pairs() >= min_pairs && (samples.total() >= min_total || samples.pairs() >= plenty_pairs);
+  const bool out_of_time = samples.total() >= max_total || samples.pairs() >= max_pairs;
   if (!enough) return out_of_time ? StopReason::kTimeLimit : StopReason::kContinue;
 
   const RatioEstimate estimate = estimate_ratio(samples, bootstrap);

@@ -11,6 +11,16 @@
 
 namespace kernelopt {
 
+namespace {
+
+// Choices that the Triton printer does not look at: on a GPU they would give the same kernel again.
+bool is_for_cpus(TransformKind kind) {
+  return kind == TransformKind::kStreamStores || kind == TransformKind::kMath || kind == TransformKind::kPrefetch ||
+         kind == TransformKind::kUnroll || kind == TransformKind::kParallel;
+}
+
+}  // namespace
+
 struct PlanSpace::Impl {
   WorkGroup work;  // before any rewrite
   Target target;
@@ -250,7 +260,9 @@ std::vector<Move> PlanSpace::starts() const {
   std::set<std::string> keys;
   KernelPlan like = impl_->seed;
   like.math = MathVariant::kFast;
+  const bool gpu = impl_->target.kind == DeviceKind::kCuda;
   const auto add = [&](TransformKind kind, const std::string& text, const std::optional<KernelPlan>& plan) {
+    if (gpu && is_for_cpus(kind)) return;
     if (plan && keys.insert(plan_key(*plan)).second) result.push_back({kind, text, *plan});
   };
   const Impl& impl = *impl_;
@@ -293,7 +305,7 @@ std::vector<Move> PlanSpace::starts() const {
   add(TransformKind::kCutSteps, "one nest a step", impl.built(two_pass, apart, like));
   if (!two_pass.empty()) add(TransformKind::kReductionStrategy, "Welford in one pass", impl.built({}, wide, like));
   add(TransformKind::kMath, "the compiler's own functions", impl.built(base_split, wide, impl.seed));
-  if (impl.target.kind == DeviceKind::kCuda) return with_programs(impl.work, result, impl.target, 3);
+  if (gpu) return with_programs(impl.work, result, impl.target, 3);
   return result;
 }
 
@@ -301,7 +313,9 @@ std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {
   const Impl& impl = *impl_;
   std::vector<Move> result;
   std::set<std::string> keys{plan_key(plan)};
+  const bool gpu = impl.target.kind == DeviceKind::kCuda;
   const auto add = [&](TransformKind kind, const std::string& text, const KernelPlan& next) {
+    if (gpu && is_for_cpus(kind)) return;
     if (keys.count(plan_key(next)) || !impl.check(next).ok()) return;
     keys.insert(plan_key(next));
     result.push_back({kind, text, next});
@@ -377,6 +391,7 @@ std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {
       with(TransformKind::kVectorAxis, choice.axis == VectorAxis::kShared ? "lanes along " + choice.shared.back() : "lanes inside each phase", changed);
     }
     for (const int unroll : {1, 2, 4, 8}) {
+      if (gpu) break;  // program_moves has the sizes of tiles there
       NestPlan changed = nest;
       changed.unroll = unroll;
       with(nest.axis == VectorAxis::kShared ? TransformKind::kTileSize : TransformKind::kUnroll, std::to_string(unroll) + " vectors side by side", changed);
@@ -439,7 +454,7 @@ std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {
     bool masked = false;
     for (const auto& name : nest.bodies)
       for (const auto& f : rewritten->find(name)->ops) masked = masked || f.predicate != kNoValue;
-    if (masked) {
+    if (masked && !gpu) {
       NestPlan changed = nest;
       changed.split_interior = !nest.split_interior;
       with(TransformKind::kWindowReuse, nest.split_interior ? "masks everywhere" : "interior apart from the border", changed);
@@ -456,7 +471,7 @@ std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {
   KernelPlan threads = plan;
   threads.threads = plan.threads > 1 ? 1 : impl.target.threads;
   if (threads.threads != plan.threads) add(TransformKind::kParallel, threads.threads > 1 ? "all threads" : "one thread", threads);
-  if (impl.target.kind == DeviceKind::kCuda) {
+  if (gpu) {
     result = with_programs(impl.work, result, impl.target, 1);
     const auto sizes = program_moves(impl.work, plan, impl.target);
     result.insert(result.end(), sizes.begin(), sizes.end());

@@ -51,6 +51,15 @@ TEST(Rpc, ReportsProgress) {
   EXPECT_EQ(seen[0].done, 1);
 }
 
+TEST(Rpc, WaitingForTheDeviceIsNotTheRequests) {
+  ProcessRpc rpc(fake());
+  ASSERT_TRUE(rpc.call("echo", json::object(), kLong).ok());
+  EXPECT_TRUE(rpc.call("wait", {{"seconds", 2.4}}, milliseconds(1500)).ok());
+  auto hung = rpc.call("wait", {{"seconds", 0.4}, {"hang", true}}, milliseconds(500));
+  ASSERT_FALSE(hung.ok());
+  EXPECT_EQ(hung.error().code(), ErrorCode::kTimeout);
+}
+
 TEST(Rpc, ErrorReplyKeepsTheProcess) {
   ProcessRpc rpc(fake());
   auto reply = rpc.call("load_model", {{"path", "missing.py"}}, kLong);

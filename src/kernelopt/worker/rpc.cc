@@ -9,6 +9,8 @@ using nlohmann::json;
 
 namespace {
 
+constexpr const char* kWaitingStage = "waiting for the device";
+
 Error error_of_reply(const json& error, const std::string& method) {
   static const std::map<std::string, ErrorCode> kinds = {{"user", ErrorCode::kBadInput},
                                                          {"environment", ErrorCode::kEnvironment},
@@ -44,7 +46,7 @@ void ProcessRpc::stop() {
 Result<json> ProcessRpc::call(const std::string& method, const json& params, std::chrono::milliseconds limit) {
   KO_RETURN_IF_ERROR(start());
   const auto begin = Monotonic::now();
-  auto reply = exchange(method, params, begin + limit);
+  auto reply = exchange(method, params, limit);
   const double seconds = std::chrono::duration<double>(Monotonic::now() - begin).count();
   seconds_ += seconds;
   spdlog::debug("{} {}: {:.3f} s", spec_.name, method, seconds);
@@ -58,7 +60,8 @@ Result<json> ProcessRpc::call(const std::string& method, const json& params, std
   return reply;
 }
 
-Result<json> ProcessRpc::exchange(const std::string& method, const json& params, Deadline deadline) {
+Result<json> ProcessRpc::exchange(const std::string& method, const json& params, std::chrono::milliseconds limit) {
+  Deadline deadline = Monotonic::now() + limit;
   const int64_t id = next_id_++;
   // Candidates and messages may hold any bytes; the frame must be valid UTF-8.
   const auto text = json{{"id", id}, {"method", method}, {"params", params}}.dump(-1, ' ', false,
@@ -70,6 +73,8 @@ Result<json> ProcessRpc::exchange(const std::string& method, const json& params,
     if (!message.is_object())
       return Error(ErrorCode::kWorkerDied, fmt::format("the {} sent something that is not a JSON object", spec_.name));
     if (message.contains("event")) {
+      // Another process of ours has the device: that time is not this request's.
+      if (message.value("stage", "") == kWaitingStage) deadline = Monotonic::now() + limit;
       if (on_progress_) on_progress_({message.value("stage", ""), message.value("done", 0), message.value("total", 0)});
       continue;
     }

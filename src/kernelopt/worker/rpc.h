@@ -43,7 +43,7 @@ class ProcessRpc final : public Rpc {
   int pid() const { return child_ ? child_->pid() : -1; }
 
  private:
-  Result<nlohmann::json> exchange(const std::string& method, const nlohmann::json& params, Deadline deadline);
+  Result<nlohmann::json> exchange(const std::string& method, const nlohmann::json& params, std::chrono::milliseconds limit);
 
   ProcessSpec spec_;
   std::function<void(const Progress&)> on_progress_;
