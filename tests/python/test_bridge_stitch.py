@@ -102,7 +102,12 @@ def test_hand_written_kernel_replaces_the_group(setting):
 
 def test_large_fresh_results_get_huge_pages(setting, monkeypatch):
     model, inputs, eager, captured, groups = setting
-    given = kernel_set(captured, [(groups[0], softmax_candidate(groups[0]))])
+    candidate = softmax_candidate(groups[0])
+    # A type that is not the parameter's own but as wide, as the engine's printer has for bool.
+    for kernel in candidate["kernels"]:
+        kernel["source"] = kernel["source"].replace("(const float* x,", "(const unsigned* bits,").replace(
+            "{\n  for", "{\n  const float* x = (const float*)bits;\n  for", 1)
+    given = kernel_set(captured, [(groups[0], candidate)])
     for limit, expected in ((ROWS * COLUMNS * 4, 1), (ROWS * COLUMNS * 4 + 1, 0)):
         monkeypatch.setattr("kernelopt.bridge.printers._FRESH_BYTES", limit)
         call, replaced, result = stitch(model, inputs, kernel_set=given)

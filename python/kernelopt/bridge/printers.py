@@ -41,30 +41,12 @@ def cpp_arg_type(param: dict) -> str:
     return f"const {base}*" if param["role"] == "in" else f"{base}*"
 
 
-def cpp_binding_text(kernel: dict, source: str | None = None) -> str:
-    """The wrapper expression that compiles one C++ kernel of a candidate (or `source` in its place) and gives a callable."""
-    types = [cpp_arg_type(param) for param in kernel["params"]]
-    return f"async_compile.cpp_pybinding({types!r}, {quoted(source or kernel['source'])})"
-
-
 # From this size on malloc maps fresh pages for every call and gives them back after it (glibc's largest mmap threshold), and
 # taking 4 KiB faults costs more than the kernel's own work.
 _FRESH_BYTES = 1 << 25
 _PAGE_BYTES = 1 << 21
 
-
-def with_huge_pages(kernel: dict, sizes: dict[int, int]) -> str:
-    """The kernel's source behind an entry that asks the system to back some of the results with huge pages first.
-
-    `sizes`: bytes by position of the parameter. Advice only: the values, and what else lies in memory, stay as they are.
-    """
-    params = ", ".join(f"{cpp_arg_type(param)} p{i}" for i, param in enumerate(kernel["params"]))
-    advice = "".join(f"  kernelopt_huge_pages(p{i}, {size}ull);\n" for i, size in sorted(sizes.items()))
-    passed = ", ".join(f"p{i}" for i in range(len(kernel["params"])))
-    return f"""#define kernel kernelopt_kernel
-{kernel['source']}
-#undef kernel
-#include <sys/mman.h>
+_HUGE_PAGES = f"""#include <sys/mman.h>
 static inline void kernelopt_huge_pages(void* data, unsigned long long bytes) {{
 #ifdef MADV_HUGEPAGE
   const unsigned long long page = {_PAGE_BYTES}ull, first = ((unsigned long long)data + page - 1) / page * page;
@@ -72,8 +54,36 @@ static inline void kernelopt_huge_pages(void* data, unsigned long long bytes) {{
   if (last > first) (void)madvise((void*)first, last - first, MADV_HUGEPAGE);
 #endif
 }}
-extern "C" void kernel({params}) {{
-{advice}  kernelopt_kernel({passed});
+"""
+
+
+def cpp_binding_text(kernel: dict, sizes: dict[int, int] | None = None) -> str:
+    """The wrapper expression that compiles one C++ kernel of a candidate and gives a callable.
+
+    `sizes`: bytes by position of the results for which the system is asked for huge pages first. This is advice only: the
+    values, and what else lies in memory, stay as they are.
+    """
+    types = [cpp_arg_type(param) for param in kernel["params"]]
+    return f"async_compile.cpp_pybinding({types!r}, {quoted(_with_entry(kernel, types, sizes or {}))})"
+
+
+def _with_entry(kernel: dict, types: list[str], sizes: dict[int, int]) -> str:
+    """The kernel's source behind an entry with the types that the binding hands over."""
+    params = ", ".join(f"{type_} p{i}" for i, type_ in enumerate(types))
+    passed = ", ".join(f"(void*)p{i}" for i in range(len(types)))
+    advice = "".join(f"  kernelopt_huge_pages(p{i}, {size}ull);\n" for i, size in sorted(sizes.items()))
+    return f"""#define kernel kernelopt_kernel
+{kernel['source']}
+#undef kernel
+#include <utility>
+// The kernel may spell a pointer's type in its own way (unsigned char for bool).
+template <typename... A, unsigned long... I>
+static inline void kernelopt_call(void (*kernel)(A...), void* const* args, std::integer_sequence<unsigned long, I...>) {{
+  kernel((A)args[I]...);
+}}
+{_HUGE_PAGES if sizes else ""}extern "C" void kernel({params}) {{
+{advice}  void* const args[] = {{{passed}}};
+  kernelopt_call(kernelopt_kernel, args, std::make_integer_sequence<unsigned long, {len(types)}>());
 }}"""
 
 
@@ -102,8 +112,7 @@ class CppPrinter:
         """(name in the wrapper, keywords of generate_kernel_call). args: (name in the wrapper, is scratch)."""
         sizes = {i: _fresh_bytes(name) for i, (name, is_scratch) in enumerate(args)
                  if not is_scratch and kernel["params"][i]["role"] == "out"}
-        large = {i: size for i, size in sizes.items() if size >= _FRESH_BYTES}
-        text = cpp_binding_text(kernel, with_huge_pages(kernel, large) if large else None)
+        text = cpp_binding_text(kernel, {i: size for i, size in sizes.items() if size >= _FRESH_BYTES})
         if text not in wrapper.src_to_kernel:
             name = f"cpp_kernelopt_{wrapper.next_kernel_suffix()}"
             wrapper.src_to_kernel[text] = name
