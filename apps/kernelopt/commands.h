@@ -11,5 +11,6 @@ Result<int> run_resume(const Options& options);
 Result<int> run_verify(const Options& options);
 Result<int> run_report(const Options& options);
 Result<int> run_doctor(const Options& options);
+Result<int> run_bench(const Options& options);
 
 }  // namespace kernelopt

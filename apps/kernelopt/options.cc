@@ -21,6 +21,33 @@ void add_model_options(CLI::App* command, Options& options, std::string& precisi
       ->capture_default_str();
 }
 
+void add_size_options(CLI::App* command, Options& options) {
+  const auto sizes = CLI::Range(1, 1000);
+  command->add_option("--rounds", options.sizes.rounds, "Rounds of the beam search")->check(sizes)->capture_default_str();
+  command->add_option("--plans", options.sizes.plans, "New plans a round")->check(sizes)->capture_default_str();
+  command->add_option("--chains", options.sizes.chains, "Chains")->check(sizes)->capture_default_str();
+  command->add_option("--beam", options.sizes.beam, "Width of the beam")->check(sizes)->capture_default_str();
+}
+
+void add_bench_options(CLI::App* command, Options& options, std::string& precision) {
+  auto& bench = options.bench;
+  command->add_option("dir", bench.dir, "Folder of level1/ to levelN/, or of problem files");
+  command->add_option("--levels", bench.levels, "Numbers or folder names, with commas")->delimiter(',');
+  command->add_option("--select", bench.select, "Substrings or globs of file names, with commas")->delimiter(',');
+  command->add_option("--minutes-per-problem", options.minutes, "Time limit of one problem")->check(CLI::PositiveNumber);
+  command->add_option("--jobs", bench.jobs, "Problems at once (default: 1 on cpu, 3 on cuda)")->check(CLI::Range(1, 64));
+  command->add_option("--device", options.model.device, "Device")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
+  command->add_option("--dtype", options.model.dtype, "Convert weights and floating inputs")
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16", "float64"}));
+  command->add_option("--seed", options.model.seed, "Seed of weights, inputs and search")->capture_default_str();
+  command->add_option("--precision", precision, "Accuracy policy")
+      ->check(CLI::IsMember({"strict", "accurate", "paper"}))
+      ->capture_default_str();
+  command->add_option("--out", options.folder, "Folder of the benchmark (default: runs/bench-<name>)");
+  command->add_flag("--table", bench.table_only, "Make the table again from the run folders; run nothing");
+  command->add_flag("--leave-out-degenerate", bench.leave_out_degenerate, "Leave degenerate problems out of the means");
+}
+
 void add_common_options(CLI::App* command, Options& options) {
   command->add_option("--python", options.python, "Python interpreter that has torch");
   command->add_flag("--json", options.json, "Print the result as JSON");
@@ -50,19 +77,18 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   auto* verify = app.add_subcommand("verify", "Check optimized.py of a run folder against eager again");
   auto* resume = app.add_subcommand("resume", "Go on with a run that was stopped");
   auto* report = app.add_subcommand("report", "Print the result of a run");
+  auto* bench = app.add_subcommand("bench", "Optimize a folder of problems in KernelBench's layout and print the table");
   auto* doctor = app.add_subcommand("doctor", "Check what this machine has");
   for (auto* command : {inspect, optimize}) add_model_options(command, options, precision);
   for (auto* command : {optimize, resume}) {
     command->add_option("--minutes", options.minutes, "Time limit for the model; wins over the search sizes")
         ->check(CLI::PositiveNumber);
   }
-  optimize->add_option("--rounds", options.sizes.rounds, "Rounds of the beam search")->check(CLI::Range(1, 1000))->capture_default_str();
-  optimize->add_option("--plans", options.sizes.plans, "New plans a round")->check(CLI::Range(1, 1000))->capture_default_str();
-  optimize->add_option("--chains", options.sizes.chains, "Chains")->check(CLI::Range(1, 1000))->capture_default_str();
-  optimize->add_option("--beam", options.sizes.beam, "Width of the beam")->check(CLI::Range(1, 1000))->capture_default_str();
+  for (auto* command : {optimize, bench}) add_size_options(command, options);
+  add_bench_options(bench, options, precision);
   for (auto* command : {verify, resume, report})
     command->add_option("dir", options.folder, "Run folder")->required();
-  for (auto* command : {inspect, optimize, verify, resume, report, doctor}) add_common_options(command, options);
+  for (auto* command : {inspect, optimize, verify, resume, report, doctor, bench}) add_common_options(command, options);
 
   try {
     app.parse(argc, const_cast<char**>(argv));
@@ -83,6 +109,7 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   if (resume->parsed()) options.command = Command::kResume;
   if (report->parsed()) options.command = Command::kReport;
   if (doctor->parsed()) options.command = Command::kDoctor;
+  if (bench->parsed()) options.command = Command::kBench;
   options.precision = *parse_precision(precision);
   options.folder_given = !options.folder.empty();
   if (!options.folder_given) options.folder = "runs/" + stem(options.model.path);

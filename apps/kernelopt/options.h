@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "kernelopt/base/result.h"
 #include "kernelopt/gates/policy.h"
@@ -12,7 +13,16 @@
 
 namespace kernelopt {
 
-enum class Command { kInspect, kOptimize, kVerify, kResume, kReport, kDoctor };
+enum class Command { kInspect, kOptimize, kVerify, kResume, kReport, kDoctor, kBench };
+
+// Options of `bench` alone; the others of a run are in Options.
+struct BenchOptions {
+  std::string dir;                          // empty with --table --out alone
+  std::vector<std::string> levels, select;  // empty: all
+  std::optional<int> jobs;                  // problems at once; default 1 on cpu, 3 on cuda
+  bool table_only = false;
+  bool leave_out_degenerate = false;
+};
 
 struct Options {
   Command command = Command::kDoctor;
@@ -24,6 +34,7 @@ struct Options {
   Precision precision = Precision::kAccurate;
   std::optional<std::string> python;   // --python
   bool json = false;
+  BenchOptions bench;
 };
 
 // What the arguments ask for. Text (help, version) when that is all they ask for. kBadInput with one line otherwise.
