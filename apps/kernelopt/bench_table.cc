@@ -60,14 +60,16 @@ struct GateCounts {
   std::map<std::string, Cell> accepted;
 
   void add(const json& report) {
-    for (const auto& candidate : report.value("candidates", json::array()))
-      for (const auto& [gate, verdict] : candidate.value("gates", json::object()).items()) {
+    for (const auto& candidate : report.value("candidates", json::array())) {
+      const json gates = candidate.value("gates", json::object());  // named: items() does not keep a temporary alive
+      for (const auto& [gate, verdict] : gates.items()) {
         const bool passed = text_or(verdict, "verdict", "") == "passed";
         auto& cell = passed ? accepted[gate] : rejected[{gate, text_or(verdict, "reason", text_or(verdict, "verdict", "?"))}];
         ++cell.count;
         const auto evidence = verdict.value("evidence", json());
         if (evidence.is_object()) cell.rho.add(evidence.value("rho", json()));
       }
+    }
   }
 
   json to_json() const {
