@@ -239,6 +239,8 @@ def test_one_lock_a_device(worker, folder, inputs):
         fcntl.flock(file, fcntl.LOCK_EX)
         worker.send("measure_peaks")
         assert not select.select([worker._read], [], [], 1.0)[0]
+    waited = worker.receive()
+    assert (waited["event"], waited["stage"]) == ("progress", "waiting for the device")
     assert "copy_bytes_per_second" in worker.receive()["result"]
 
 
