@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -362,7 +364,12 @@ Result<int> run_bench(const Options& options, const BenchHooks& hooks) {
   FolderLock lock((fs::path(out) / "bench.lock").string());
   if (!lock.take()) return Error(ErrorCode::kBadInput, "another benchmark runs in " + out);
   KO_RETURN_IF_ERROR(work.open(fs::canonical(bench.dir, error).string(), files));
-  const int at_once = bench.jobs ? *bench.jobs : options.model.device == "cuda" ? 3 : 1;
+  const int at_once = bench.jobs ? *bench.jobs : options.model.device == "cuda" ? 2 : 1;
+  // Each problem has two processes, and each of these as many compilers as there are cores.
+  if (at_once > 1)
+    ::setenv("TORCHINDUCTOR_COMPILE_THREADS",
+             std::to_string(std::max(1u, std::thread::hardware_concurrency() / (2u * static_cast<unsigned>(at_once)))).c_str(),
+             0);
   KO_TRY(const int status, work.run(files, at_once));
   if (status != 0) return status;
   KO_RETURN_IF_ERROR(work.table());

@@ -35,7 +35,7 @@ void add_bench_options(CLI::App* command, Options& options, std::string& precisi
   command->add_option("--levels", bench.levels, "Numbers or folder names, with commas")->delimiter(',');
   command->add_option("--select", bench.select, "Substrings or globs of file names, with commas")->delimiter(',');
   command->add_option("--minutes-per-problem", options.minutes, "Time limit of one problem")->check(CLI::PositiveNumber);
-  command->add_option("--jobs", bench.jobs, "Problems at once (default: 1 on cpu, 3 on cuda)")->check(CLI::Range(1, 64));
+  command->add_option("--jobs", bench.jobs, "Problems at once (default: 1 on cpu, 2 on cuda)")->check(CLI::Range(1, 64));
   command->add_option("--device", options.model.device, "Device")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   command->add_option("--dtype", options.model.dtype, "Convert weights and floating inputs")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16", "float64"}));
