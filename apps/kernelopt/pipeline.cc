@@ -179,6 +179,7 @@ Status Pipeline::load() {
                                         KO_TRY(state_.hello, context_.worker.hello());
                                         return context_.worker.load_model(context_.options.model);
                                       });
+  if (!loaded.ok() && state_.hello.empty()) return loaded.error();  // there was no model yet to blame
   if (!loaded.ok()) return blame_model(loaded.error());
   state_.loaded = std::move(loaded).value();
   if (!judged.ok()) return blame_model(judged.error());

@@ -74,7 +74,7 @@ Result<PairedSamples> Pipeline::race(const std::string& baseline, const std::str
   std::optional<PairedSamples> samples;
   for (;;) {
     auto raw = observed([&] {
-      return context_.worker.time_model(baseline, candidate, context_.options.model.seed, Timing{25, 250});
+      return context_.worker.time_model(baseline, candidate, context_.options.model.seed, Timing{});
     });
     if (!raw.result.ok()) return raw.result.error();
     KO_TRY(auto more, paired(*raw.result));

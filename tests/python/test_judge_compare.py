@@ -171,3 +171,30 @@ def test_the_float64_tree_is_used_leaf_by_leaf():
     eager, exact = sides(20, 3)
     _, _, leaves = compare_trees("outputs", (eager, 1), (eager, 1), (exact, 1), [TIGHT])
     assert leaves[0]["d_ref"] > 0 and leaves[1]["kind"] == "value"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_equal_bits_are_equal_and_others_are_not(dtype):
+    eager = torch.randn(3, 5, dtype=dtype)
+    cache = {}
+    for value, equal in ((eager.clone(), True), (eager + 1, False), (eager.clone(), True)):
+        leaf = compare_tensor("outputs", value, eager, None, [TIGHT], cache)
+        assert leaf["equal"] == equal and (leaf["violations"] == [0]) == equal
+    assert list(cache) == ["outputs"]
+
+
+def test_lazily_conjugated_values_compare_by_value():
+    eager = torch.randn(4, dtype=torch.complex64)
+    assert compare_tensor("outputs", eager.conj().conj(), eager, None, [TIGHT])["equal"]
+    assert not compare_tensor("outputs", eager.conj(), eager, None, [TIGHT])["equal"]
+    assert compare_tensor("outputs", eager.conj().resolve_conj(), eager.conj(), None, [TIGHT])["equal"]
+
+
+def test_cached_reference_keeps_the_distances():
+    eager = torch.randn(64)
+    ideal, cache = eager.double() + 1e-6, {}
+    first = compare_tensor("outputs", eager + 1e-3, eager, ideal, [LOOSE], cache)
+    again = compare_tensor("outputs", eager + 1e-3, eager, ideal, [LOOSE], cache)
+    assert first == again == compare_tensor("outputs", eager + 1e-3, eager, ideal, [LOOSE])
+    same = compare_tensor("outputs", eager.clone(), eager, ideal, [LOOSE], cache)
+    assert same["d_opt"] == same["d_ref"] == first["d_ref"] and 0 < same["d_ref"] < first["d_opt"]

@@ -167,7 +167,7 @@ Result<PairedSamples> GroupEvaluator::race(const json& candidate) {
   for (;;) {
     auto raw = observe([&] {
       return worker_.time_group(context_.group, context_.baseline, candidate, inputs_.begin()->second, inputs_.begin()->first,
-                                Timing{25, samples ? 250.0 : 100.0});
+                                Timing{});
     });
     if (!raw.result.ok()) return raw.result.error();
     KO_TRY(PairedSamples more, paired(*raw.result));
