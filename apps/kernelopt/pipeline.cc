@@ -302,7 +302,7 @@ Status Pipeline::capture() {
 Status Pipeline::decompose_programs() {
   for (size_t index = 0; index < state_.programs.size(); ++index) {
     const Program& program = *state_.programs[index];
-    auto decomposition = decompose(program);
+    auto decomposition = decompose(program, state_.target.kind == DeviceKind::kCuda);
     for (auto& refusal : decomposition.refusals) state_.merge_refusals.push_back(std::move(refusal));
     for (auto& kept : decomposition.kept) state_.not_optimizable.push_back(std::move(kept));
     std::vector<std::vector<std::string>> names;
@@ -394,6 +394,7 @@ Status Pipeline::time_groups() {
     context.baseline = *group.baseline;
     context.fingerprint = state_.target.fingerprint;
     context.precision = context_.options.precision;
+    context.change = group.group.challenge ? Change::kChallenge : Change::kRewrite;
     context.seed = context_.options.model.seed;
     context.race = search_race(context_.options.model.seed);
     group.evaluator = std::make_unique<GroupEvaluator>(context_.worker, context_.judge, std::move(context), gates_.get());
@@ -409,7 +410,9 @@ Status Pipeline::time_groups() {
     auto floor = group.roofline.floor;
     const int64_t bytes = group.work.bytes_read + group.work.bytes_written;
     if (bytes <= state_.target.l3_bytes) floor.memory /= kCacheSpeedup;
-    group.floor_seconds = std::min(floor.total().count(), time->baseline.count());
+    const auto product = group_product(*state_.programs[static_cast<size_t>(group.program)], group.group);
+    const double seconds = product ? challenge_floor(product_work(*product), state_.target).total().count() : floor.total().count();
+    group.floor_seconds = std::min(seconds, time->baseline.count());
     group.outlook = {model_seconds, group.copies, time->baseline.count(), group.floor_seconds};
     KO_RETURN_IF_ERROR(context_.recorder.write([&](Journal& journal) {
       return journal.add(GroupRecord{group.ref.graph,

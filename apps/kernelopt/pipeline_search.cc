@@ -9,6 +9,7 @@
 #include "kernelopt/search/beam_search.h"
 #include "kernelopt/search/builtin_planner.h"
 #include "kernelopt/search/executor.h"
+#include "kernelopt/search/product_source.h"
 #include "kernelopt/worker/interrupt.h"
 #include "observe.h"
 #include "pipeline.h"
@@ -36,6 +37,17 @@ Bottleneck bottleneck_of(Diagnosis diagnosis) {
       return Bottleneck::kUnknown;
   }
   return Bottleneck::kUnknown;
+}
+
+// Where the plans of a group come from. kUnsupported where there are none.
+Result<std::shared_ptr<const PlanSource>> plan_source(const Program& program, const Group& group, const Target& target) {
+  if (group.challenge) {
+    const auto product = group_product(program, group);
+    if (!product) return Error(ErrorCode::kUnsupported, "no challenge is known for this library call");
+    return std::shared_ptr<const PlanSource>(std::make_shared<ProductSource>(*product));
+  }
+  KO_TRY(auto space, PlanSpace::create(program, group, target));
+  return std::shared_ptr<const PlanSource>(std::make_shared<SpacePlanSource>(std::move(space)));
 }
 
 // Prints, and keeps what was printed.
@@ -349,11 +361,11 @@ Status Pipeline::search_group(size_t index, double seconds) {
   const Program& program = *state_.programs[static_cast<size_t>(group.program)];
   const std::string& digest = group.group.digest;
 
-  auto space = PlanSpace::create(program, group.group, state_.target);
-  if (!space.ok()) {
+  auto plans = plan_source(program, group.group, state_.target);
+  if (!plans.ok()) {
     SearchResult result;
     result.stop = SearchStop::kNoPlan;
-    result.stop_reason = space.error().to_string();
+    result.stop_reason = plans.error().to_string();
     group.search = std::move(result);
     return context_.recorder.add("search", {{"group", digest},
                                             {"stop", search_stop_name(SearchStop::kNoPlan)},
@@ -376,8 +388,7 @@ Status Pipeline::search_group(size_t index, double seconds) {
 
   const auto begin = std::chrono::steady_clock::now();
   double best = 1.0;
-  auto source = std::make_shared<SpacePlanSource>(std::move(space).value());
-  BuiltinPlanner planner(source, bottleneck_of(group.roofline.diagnosis), context_.options.model.seed);
+  BuiltinPlanner planner(*plans, bottleneck_of(group.roofline.diagnosis), context_.options.model.seed);
   PrintingExecutor printer(program, group.group, state_.target);
   KeepingExecutor executor(printer, group.candidates);
   ResumingEvaluator evaluator(*group.evaluator, std::move(finished));

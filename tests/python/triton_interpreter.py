@@ -48,6 +48,10 @@ CASES = {
     "integers": (lambda x: (x // 3, x % 5, x << 1), lambda: [torch.randint(-20, 20, (40,))]),
     "avg_pool": (lambda x: F.avg_pool2d(x, 2), lambda: _rows(1, 3, 8, 8)),
     "expm1_log1p": (lambda x: torch.expm1(x) + torch.log1p(x.abs()), lambda: _rows(50)),
+    "product": (lambda x, y: x @ y, lambda: [torch.randn(70, 130), torch.randn(130, 75)]),
+    "linear": (lambda x, w, b: F.linear(x.t(), w, b), lambda: [torch.randn(65, 68), torch.randn(66, 65), torch.randn(66)]),
+    "batched_product": (lambda x, y: torch.bmm(x, y.transpose(1, 2)), lambda: [torch.randn(2, 9, 40), torch.randn(2, 70, 40)]),
+    "product_added": (lambda x, y, z: torch.addmm(z, x, y, beta=0.5, alpha=2.0), lambda: [torch.randn(5, 64), torch.randn(64, 8), torch.randn(5, 8)]),
 }
 
 
@@ -104,7 +108,15 @@ def check(judge, path, header, candidate):
     request = {"program": path, "group": header["steps"]}
     group = worker_groups._group_of(request)
     rename(candidate, header, group)
-    drawn = judge.inputs(path, header["steps"], 1, "ordinary")
+    # A challenge has a range to guard.
+    for input_case in ("wide", "special") if candidate["formats"] else ():
+        if (worst := _run(judge, path, header, candidate, request, group, input_case)).get("violations") != 0:
+            return {**worst, "error": worst.get("error", f"{input_case} inputs: {worst}")}
+    return _run(judge, path, header, candidate, request, group, "ordinary")
+
+
+def _run(judge, path, header, candidate, request, group, input_case):
+    drawn = judge.inputs(path, header["steps"], 1, input_case)
     leaves = {name: exchange.write_tensor(tensor) for name, tensor in drawn.items()}
     try:
         reply = worker_groups.run_group({**request, "candidate": candidate, "inputs": leaves, "guard_bytes": 1 << 16}, None)
@@ -116,7 +128,7 @@ def check(judge, path, header, candidate):
         return {"error": f"{type(error).__name__}: {error}"}
     outputs = {name: exchange.read_tensor(leaf) for name, leaf in reply["outputs"].items()}
     half = any(not tensor.dtype.itemsize >= 4 and tensor.is_floating_point() for tensor in outputs.values())
-    result = judge.compare(path, header["steps"], group.names, 1, "ordinary", outputs, HALF if half else TOLERANCES)
+    result = judge.compare(path, header["steps"], group.names, 1, input_case, outputs, HALF if half else TOLERANCES)
     exchange.remove_files(leaves)
     return {
         "structure": result["structure_equal"], "violations": sum(leaf["violations"][0] for leaf in result["leaves"]),
@@ -149,6 +161,8 @@ def main():
             record = {"case": name, "what": line["description"]}
             if "refused" in line:
                 record["refused"] = line["refused"]
+            elif any("bf16" in name for name in line["candidate"]["formats"]):
+                record["refused"] = "the interpreter has no bfloat16 products"
             else:
                 record.update(check(judge, str(path), header, line["candidate"]))
                 if "error" in record or record["violations"]:

@@ -201,7 +201,14 @@ def _compiler_triton(view: GroupView, digest: str, plan, canonical: dict) -> dic
                     {"name": scratch[space["name"]], "dtype": _dtype_name(space["dtype"]), "elements": space["elements"],
                      "zeroed": space["zeroed"]} for space in plan.workspaces],
                 "threads": 1, "plan": {"origin": "compiler"}, "formats": []}
+    bodies = {step["name"]: step["bodies"] for step in view.steps}
     for kernel in plan.kernels:
+        if "step" in kernel:
+            call = _library_call(bodies[kernel["step"]][0], canonical, view)
+            call["name"] = f"call{len(document['kernels'])}"
+            document["kernels"].append(call)
+            document["launches"].append({"kernel": call["name"], "args": [param["name"] for param in call["params"]]})
+            continue
         if kernel["source"] is None or len(kernel["call_args"]) != len(kernel["arg_types"]):
             raise GroupError(f"compiler kernel {kernel['name']} is no single Triton kernel")
         params, args = [], []
@@ -223,6 +230,20 @@ def _compiler_triton(view: GroupView, digest: str, plan, canonical: dict) -> dic
         document["launches"].append({"kernel": kernel["name"], "args": args})
     document["digest"] = candidate_digest(document)
     return document
+
+
+def _library_call(body: dict, canonical: dict, view: GroupView) -> dict:
+    """A kernel entry `call` (docs/formats.md, `inductor_triton`): the product that a library call stands for."""
+    loads = [op for op in body["ops"] if op["op"] == "load"]
+    store = body["ops"][-1]
+    constants = [op["value"] for op in body["ops"] if op["op"] == "constant"]
+    if constants:
+        raise GroupError("a product with factors")
+    operands = [*loads, store]
+    params = [{"name": canonical[op["buffer"]], "dtype": view.program["buffers"][op["buffer"]]["dtype"],
+               "role": "out" if op is store else "in"} for op in operands]
+    extents = {var["name"]: var["extent"] for var in body["vars"]}
+    return {"name": "", "call": "product", "extents": extents, "indices": [op["index"] for op in operands], "params": params}
 
 
 def _dtype_name(dtype) -> str:

@@ -21,7 +21,7 @@ GROUP_VERSION = 1
 
 
 class GroupError(ValueError):
-    """The steps named do not form a group (unknown, not generated, refused, wrong order)."""
+    """The steps named do not form a group (unknown, without loops, refused, wrong order)."""
 
 
 def canonical_json(document) -> str:
@@ -87,8 +87,13 @@ def _gpu_facts() -> dict:
             "disable_ftz": bool(getattr(getattr(config, "eager_numerics", None), "disable_ftz", False))}
 
 
+def has_loops(step: dict) -> bool:
+    """Whether a step can be a member of a group: generated, or a library call whose loops are known."""
+    return bool(step.get("bodies")) and not step["refused"] and step["kind"] in ("generated", "extern")
+
+
 class GroupView:
-    """A group of generated steps of one Program document, given by step names in any order.
+    """A group of steps with loop bodies of one Program document, given by step names in any order.
 
     bodies: in program order. names: real buffer names in the order b0, b1, ...; reads and writes: real names that are
     read from outside or survive the group; internals: real names that are written and needed only inside.
@@ -107,10 +112,10 @@ class GroupView:
         self.indices = sorted(position[name] for name in wanted)
         self.steps = [program["steps"][index] for index in self.indices]
         for step in self.steps:
-            if step["kind"] != "generated":
-                raise GroupError(f"step {step['name']} is {step['kind']}, not generated")
             if step["refused"]:
                 raise GroupError(f"step {step['name']}: {step['refused']}")
+            if step["kind"] != "generated" and not has_loops(step):
+                raise GroupError(f"step {step['name']} is {step['kind']}, not generated")
         self.bodies = [body for step in self.steps for body in step["bodies"]]
         self._collect()
 

@@ -20,6 +20,7 @@ from torch._inductor.utils import sympy_index_symbol
 from torch._inductor.virtualized import OpsValue, V
 
 from kernelopt.bridge.adapters import torch_release
+from kernelopt.bridge.products import product_body
 
 
 class Refusal(Exception):
@@ -473,7 +474,21 @@ class ScheduleRecorder:
                 step.update(bodies=[], refused=str(refusal))
         elif step["kind"] in ("extern", "template"):
             step["extern"] = self._extern(node)
+            if step["kind"] == "extern" and (body := self._product(node, buffers)) is not None:
+                step["bodies"] = [body]
+                self._memory_of(step, own)
         return step
+
+    def _product(self, node, buffers: dict) -> dict | None:
+        """The loops that a library call stands for, where they are known."""
+        def entry_of(name: str):
+            real = self.real_name(name)
+            return (real, buffers[real]) if real in buffers and real == name and name not in self._aliased else None
+
+        try:
+            return product_body(node.get_name(), node.node, entry_of, static_int)
+        except Refusal:
+            return None
 
     def _kind(self, node) -> str:
         if isinstance(node, inductor_scheduler.NopKernelSchedulerNode):

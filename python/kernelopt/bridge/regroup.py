@@ -22,7 +22,7 @@ from kernelopt.bridge.printers import PRINTERS, StitchError
 
 
 class GroupNode(inductor_scheduler.FusedSchedulerNode):
-    """Generated nodes that are printed together by `plan` (see KernelPlan and IsolatePlan).
+    """Generated nodes, and library calls that a candidate challenges, printed together by `plan` (KernelPlan, IsolatePlan).
 
     members: the top-level nodes that it stands for, in schedule order.
     """
@@ -30,7 +30,11 @@ class GroupNode(inductor_scheduler.FusedSchedulerNode):
     def __init__(self, scheduler, members, plan):
         self.kernelopt_members = list(members)
         self.kernelopt_plan = plan
-        super().__init__(scheduler, [node for member in members for node in member.get_nodes()])
+        nodes = [node for member in members for node in member.get_nodes()]
+        for node in nodes:
+            if not hasattr(node, "group"):  # a library call; the fused node's constructor reads it
+                node.group = (node.get_device(), ((), ()))
+        super().__init__(scheduler, nodes)
 
     def is_extern(self) -> bool:
         return False
@@ -185,8 +189,8 @@ class IsolatePlan:
     """Prints a group with the device's own backend, apart from its neighbours, and notes the kernels.
 
     After printing, `kernels` holds one entry a launch, in launch order: on a CPU {"name", "source", "arg_defs", "call_args",
-    "arg_types"}; on a GPU {"name", "source", "call_args", "arg_types"} with torch types for pointers, and `workspaces` holds
-    {"name", "dtype", "elements", "zeroed"}.
+    "arg_types"}; on a GPU {"name", "source", "call_args", "arg_types"} with torch types for pointers, {"step"} for a library call,
+    and `workspaces` holds {"name", "dtype", "elements", "zeroed"}.
     """
 
     def __init__(self, view: GroupView):
@@ -232,7 +236,10 @@ class IsolatePlan:
         wrapper.generate_kernel_call, wrapper.generate_workspace_allocation = noted_call, noted_allocation
         try:
             for member in node.kernelopt_members:
-                if member.is_foreach():
+                if isinstance(member, inductor_scheduler.ExternKernelSchedulerNode):
+                    scheduler.codegen_extern_call(member)
+                    self.kernels.append({"step": member.get_name()})
+                elif member.is_foreach():
                     parent.codegen_combo_kernel(backend, member)
                 else:
                     parent.codegen_node(backend, member)
@@ -241,7 +248,7 @@ class IsolatePlan:
             del wrapper.generate_kernel_call, wrapper.generate_workspace_allocation
             scheduler.buffer_names_to_free.update(late)
         sources = {name: source for source, name in wrapper.src_to_kernel.items()}
-        for kernel in self.kernels:
+        for kernel in (kernel for kernel in self.kernels if "name" in kernel):
             source = sources.get(kernel["name"], "")
             kernel["source"] = source if "@triton.jit" in source else None  # a multi-kernel's entry is a list of names
 

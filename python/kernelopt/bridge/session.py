@@ -17,7 +17,7 @@ from torch._inductor import config as inductor_config_module
 from torch._inductor.virtualized import V
 
 from kernelopt.bridge.adapters import adapter_for, clone_function
-from kernelopt.bridge.digest import GroupView, fingerprint, sha256_of
+from kernelopt.bridge.digest import GroupView, fingerprint, has_loops, sha256_of
 from kernelopt.bridge.record import Refusal, ScheduleRecorder
 from kernelopt.bridge.regroup import IsolatePlan, KernelPlan, StitchError, find_groups, register_backend, regroup
 
@@ -129,7 +129,7 @@ class Session:
             record.problems.append("the program is wrapped in C++")
             return
         digests = {step["name"]: GroupView(program, [step["name"]]).digest(record.fingerprint)
-                   for step in program["steps"] if step["kind"] == "generated" and not step["refused"]}
+                   for step in program["steps"] if has_loops(step) or step["kind"] == "generated" and not step["refused"]}
         nodes = {node.get_name(): node for node in scheduler.nodes}
 
         def digest_of(names):
@@ -159,6 +159,8 @@ class Session:
             view = GroupView(record.program, steps)
             names = [step["name"] for step in view.steps]
             self._check_device(record.program, [nodes[name] for name in names])
+            if record.program["device"] == "cpu" and any(step["kind"] != "generated" for step in view.steps):
+                raise StitchError("library calls are not timed apart on a CPU")
             plan = IsolatePlan(view)
             regroup(scheduler, self.adapter, [([nodes[name] for name in names], plan)])
             record.described.append((list(steps), plan))

@@ -1,7 +1,8 @@
 """Inputs of a group, drawn for a seed and a case (DESIGN section 6, docs/protocol.md `group_inputs`).
 
 Cases: `ordinary` (also called `normal`: standard normal), `uniform` (in [-1, 1]), `positive` (in [0.1, 1.1]), `large` (a
-thousand times ordinary, thirty for half types), `special` (ordinary with a few zeros, signed zeros, denormals, infinities
+thousand times ordinary, thirty for half types), `wide` (each value times a power of two of its own, up to 2^20 either way),
+`special` (ordinary with a few zeros, signed zeros, denormals, infinities
 and NaN). Values that the group cannot do without stay plausible in every case: indices are in range, and what comes from a
 sum of squares or goes under a root is not negative. Samples of a real run, where given, set the scale.
 
@@ -15,7 +16,7 @@ import torch
 from . import dtypes, index_domain, memory
 from .loop_ir import LoopError, evaluate, find_steps, reads_and_writes, walk
 
-CASES = ("ordinary", "uniform", "positive", "large", "special")
+CASES = ("ordinary", "uniform", "positive", "large", "wide", "special")
 _ALIASES = {"normal": "ordinary"}
 # Share of an index input's elements that take an unusual allowed value (ignore_index, a negative index).
 _UNUSUAL = 8
@@ -161,6 +162,9 @@ def _floats(name, dtype, count, generator, case, sample, facts):
         values = torch.randn(count, generator=generator, device=generator.device) * scale
     if positive:
         values = values.abs()
+    if case == "wide":
+        reach = 4 if dtype in dtypes.HALVES else 20
+        values = values * torch.exp2(torch.randint(-reach, reach + 1, (count,), generator=generator, device=generator.device).to(values.dtype))
     values = values.to(dtype)
     if case == "special":
         _put_specials(values, generator, finite=name in facts.domains)

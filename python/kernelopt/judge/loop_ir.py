@@ -15,6 +15,8 @@ import math
 
 import torch
 
+from kernelopt.bridge import has_loops
+
 from . import dtypes, index_expr, philox, pointwise, reductions
 from .memory import Memory
 
@@ -37,7 +39,7 @@ def find_steps(program, group):
     if len(steps) != len(wanted):
         raise LoopError(f"no step {sorted(wanted - {step['name'] for step in steps})} in the program")
     for step in steps:
-        if step["kind"] != "generated" or step.get("refused"):
+        if not has_loops(step):
             raise LoopError(f"step {step['name']} has no loop body: {step.get('refused') or step['kind']}")
     return steps
 
@@ -80,7 +82,8 @@ def evaluate(program, group, inputs, mode, device="cpu", memory=None, block_elem
         for step in steps:
             for body in step["bodies"]:
                 try:
-                    BodyRun(body, memory, mode, block_elements).run()
+                    run = BodyRun if step["kind"] == "generated" else ProductRun
+                    run(body, memory, mode, block_elements).run()
                 except LoopError as error:
                     raise LoopError(f"{step['name']}: {error}") from None
     return memory
@@ -191,6 +194,34 @@ class BodyRun:
             wide[before : before + count].copy_(storage)
             old = self._padded[name] = (wide, before)
         return old
+
+
+class ProductRun(BodyRun):
+    """A library's matrix product (bridge/products.py): the sum by one torch.matmul, for no loop could hold all its terms."""
+
+    def run(self):
+        load_a, load_b, _, total = self.ops[:4]
+        z, (m, n), over = self.vars[: self.iters - 2], self.vars[self.iters - 2 : self.iters], self.vars[self.iters]
+        sums = torch.matmul(self._operand(load_a, [*z, m, over]), self._operand(load_b, [*z, over, n])).unsqueeze(-1)
+        for block in self._blocks(range(self.iters), 1):
+            part = _Block(self, {**block, self.iters: (0, 1)}, {}, True)
+            for dim, (start, length) in block.items():
+                part.values[total["id"]] = part.values.get(total["id"], sums).narrow(dim, start, length)
+            for op in self.ops[4:]:
+                result = part.apply(op)
+                if result is not None:
+                    part.values[op["id"]] = result
+
+    def _operand(self, load, names):
+        form = index_expr.affine(load["index"], self.ranges)
+        if form is None:
+            raise LoopError("a product over an index that is not affine")
+        strides, offset = form
+        extents = dict(zip(self.vars, self.extents))
+        storage = self.memory.storage(load["buffer"])
+        view = storage.as_strided([extents[name] for name in names], [strides.get(name, 0) for name in names],
+                                  storage.storage_offset() + offset)
+        return view.to(dtypes.compute_dtype(self.memory.dtype(load["buffer"]), self.mode))
 
 
 class _Block:

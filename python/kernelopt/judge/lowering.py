@@ -16,6 +16,7 @@ import sys
 
 import torch
 
+from kernelopt.bridge import has_loops
 from kernelopt.bridge.capture import _run as compile_and_run
 from kernelopt.bridge.session import Session
 
@@ -198,8 +199,8 @@ class _Walk:
         results = []
         for number, step in enumerate(self.program["steps"]):
             progress("check", number, len(self.program["steps"]))
-            if step["kind"] == "generated" and not step["refused"]:
-                results.append({"step": step["name"], **self._generated(step)})
+            if has_loops(step):
+                results.append({"step": step["name"], **self._looped(step)})
             else:
                 results.append({"step": step["name"], "skipped": step["refused"] or f"{step['kind']} step"})
                 if step["kind"] != "nop":
@@ -229,7 +230,7 @@ class _Walk:
         root = self.memory.root(name)[0]
         return root != name or self.last_writer.get(name) == step["name"]
 
-    def _generated(self, step):
+    def _looped(self, step):
         missing = sorted(set(step["reads"]) & self.unknown)
         if missing:
             self.unknown.update(step["writes"])

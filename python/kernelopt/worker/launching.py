@@ -6,7 +6,7 @@ import functools
 import torch
 
 from kernelopt.protocol import ProtocolError
-from kernelopt.worker import compiler
+from kernelopt.worker import compiler, library_calls
 from kernelopt.worker.errors import CompileError
 from kernelopt.worker.group_memory import launches
 
@@ -105,16 +105,21 @@ def _inductor_kernel(name, source):
 def load_inductor_kernels(candidate):
     """The compiler's own kernels, compiled. Raises CompileError."""
     try:
-        return {kernel["name"]: _inductor_kernel(kernel["name"], kernel["source"]) for kernel in candidate["kernels"]}
+        return {kernel["name"]: _inductor_kernel(kernel["name"], kernel["source"]) for kernel in candidate["kernels"]
+                if "call" not in kernel}
     except Exception as error:
         raise CompileError(f"the compiler's kernel does not compile: {error}") from error
 
 
 def _inductor(candidate, memory, position):
     kernels = load_inductor_kernels(candidate)
+    calls = {kernel["name"]: kernel for kernel in candidate["kernels"] if "call" in kernel}
     stream = torch.cuda.current_stream().cuda_stream
     steps = []
     for launch, args in zip(candidate["launches"], launches(candidate)):
+        if launch["kernel"] in calls:
+            steps.append(library_calls.bind(calls[launch["kernel"]], [memory.tensor(position, arg) for arg, _ in args]))
+            continue
         values = [arg if isinstance(arg, int) else memory.tensor(position, arg) for arg, _ in args]
         steps.append(functools.partial(kernels[launch["kernel"]].run, *values, stream=stream))
     return steps

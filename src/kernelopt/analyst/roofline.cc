@@ -11,6 +11,16 @@ Floor group_floor(const Work& work, const Target& target) {
           Seconds(target.launch_seconds)};
 }
 
+Floor challenge_floor(const ProductWork& work, const Target& target) {
+  // Data-centre GPUs have 15 or 16 times fp32's rate on their matrix units; a floor may be too low, never too high.
+  constexpr double kMatrixUnits = 16;
+  constexpr Seconds kLeastLaunch{2.5e-6};  // a kernel that does nothing, and the gap before the next
+  Floor floor;
+  floor.compute = memory_floor(work.bytes, target) + compute_floor(work.half_operations, target) / kMatrixUnits;
+  floor.launch = work.launches * kLeastLaunch;
+  return floor;
+}
+
 const char* diagnosis_name(Diagnosis diagnosis) {
   switch (diagnosis) {
     case Diagnosis::kUnknown: return "unknown";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernelopt/fusion/group.h"
+#include "kernelopt/plan/product.h"
 #include "kernelopt/target/floor.h"
 
 namespace kernelopt {
@@ -15,6 +16,8 @@ struct Floor {
   Seconds total() const;
 };
 Floor group_floor(const Work& work, const Target& target);
+// Of a challenge to a library's product: passes that move memory, then the matrix units, one after the other.
+Floor challenge_floor(const ProductWork& work, const Target& target);
 
 enum class Diagnosis {
   kUnknown,         // the device's peaks are not known

@@ -38,7 +38,7 @@ bool pointwise(const Body& body) {
 
 class Builder {
  public:
-  explicit Builder(const Program& program) : program_(program), order_(program) {}
+  Builder(const Program& program, bool challenges) : program_(program), challenges_(challenges), order_(program) {}
 
   Decomposition run() {
     for (size_t i = 0; i < program_.steps.size(); ++i) {
@@ -55,6 +55,11 @@ class Builder {
     for (const auto& members : units_)
       if (!members.empty() && groupable(program_.steps[static_cast<size_t>(members.front())]))
         result_.groups.push_back(describe(members));
+    for (size_t i = 0; challenges_ && i < program_.steps.size(); ++i) {
+      if (program_.steps[i].kind != StepKind::kExtern || program_.steps[i].bodies.empty()) continue;
+      result_.groups.push_back(describe({static_cast<int>(i)}));
+      result_.groups.back().challenge = true;
+    }
     std::sort(result_.groups.begin(), result_.groups.end(), [](const Group& a, const Group& b) { return a.steps < b.steps; });
     return std::move(result_);
   }
@@ -261,6 +266,7 @@ class Builder {
   }
 
   const Program& program_;
+  const bool challenges_;
   const StepOrder order_;
   // A unit is a step or, where steps were merged, a group under the index of one of them; the others are empty.
   std::vector<Members> units_;
@@ -272,7 +278,7 @@ class Builder {
 
 }  // namespace
 
-Decomposition decompose(const Program& program) { return Builder(program).run(); }
+Decomposition decompose(const Program& program, bool challenges) { return Builder(program, challenges).run(); }
 
 std::vector<const Body*> group_bodies(const Program& program, const Group& group) {
   std::vector<const Body*> bodies;

@@ -1,4 +1,5 @@
-// Group: generated steps of one program that one candidate replaces together (DESIGN.md section 4).
+// Group: steps of one program that one candidate replaces together: generated ones, or a library call whose loops are known
+// (DESIGN.md section 4).
 #pragma once
 
 #include <string>
@@ -10,6 +11,7 @@ namespace kernelopt {
 
 struct Group {
   int graph = 0;
+  bool challenge = false;                  // a library call
   std::vector<int> steps;                  // indices into Program::steps, ascending
   std::string digest;                      // from the bridge; empty until described
   std::vector<std::string> step_digests;   // of each member alone, same order as steps
@@ -41,8 +43,8 @@ struct Decomposition {
 
 // Merges adjacent generated steps of a program greedily while the union is convex (no path leaves it through an extern
 // step and returns) and a kernel plan can express it (shared outer loops with aligned buffer regions, or one is read
-// only elementwise by the other). Pure.
-Decomposition decompose(const Program& program);
+// only elementwise by the other). With `challenges`, every library call whose loops are known is a group of its own as well. Pure.
+Decomposition decompose(const Program& program, bool challenges = false);
 
 // The bodies of a group in program order.
 std::vector<const Body*> group_bodies(const Program& program, const Group& group);

@@ -30,9 +30,9 @@ bool rho_required(Precision precision, Change change) {
 
 bool format_admitted(Precision precision, std::string_view format) {
   // Sums of several narrow parts. Three bfloat16 parts hold float32's 24 bits over its whole range; the others hold fewer
-  // bits, and rho decides.
+  // bits, and rho decides. Two float16 parts lack the range as well: who uses them measures on the device whether the values fit.
   if (format == "bf16x6") return true;
-  if (format == "bf16x3" || format == "tf32x3") return precision != Precision::kStrict;
+  if (format == "fp16x3" || format == "bf16x3" || format == "tf32x3") return precision != Precision::kStrict;
   return false;
 }
 

@@ -17,13 +17,13 @@ const std::set<std::string>& admitted_lines() {
   return lines;
 }
 const std::set<std::string>& keywords() {
-  static const std::set<std::string> words = {"def", "return", "for", "in", "range", "True", "False", "None", "float"};
+  static const std::set<std::string> words = {"def", "return", "if", "for", "in", "range", "True", "False", "None", "float"};
   return words;
 }
 // Members of tl; types are used as values as well.
 const std::set<std::string>& language_names() {
   static const std::set<std::string> names = {
-      "program_id", "num_programs", "arange", "zeros", "full", "broadcast_to", "where", "load", "store", "atomic_add", "sum", "max", "min",
+      "program_id", "num_programs", "arange", "zeros", "full", "broadcast_to", "where", "load", "store", "atomic_add", "atomic_max", "sum", "max", "min",
       "reduce", "associative_scan", "maximum", "minimum", "abs", "exp", "exp2", "log", "log2", "sqrt", "sqrt_rn", "rsqrt", "sin", "cos",
       "erf", "floor", "ceil", "fma", "div_rn", "cdiv", "constexpr", "device_assert", "debug_barrier", "static_range", "PropagateNan", "ALL", "dot",
       "trans", "int1", "int8", "int16", "int32", "int64", "uint8", "float16", "bfloat16", "float32", "float64"};
@@ -39,11 +39,11 @@ const std::set<std::string>& methods() {
   return names;
 }
 const std::set<std::string>& argument_names() {
-  static const std::set<std::string> names = {"mask", "other", "propagate_nan", "bitcast", "sem", "eviction_policy"};
+  static const std::set<std::string> names = {"mask", "other", "propagate_nan", "bitcast", "sem", "eviction_policy", "acc", "input_precision"};
   return names;
 }
 const std::set<std::string>& strings() {
-  static const std::set<std::string> texts = {"inf", "-inf", "nan", "relaxed", "index out of bounds", "evict_first", "evict_last"};
+  static const std::set<std::string> texts = {"inf", "-inf", "nan", "relaxed", "index out of bounds", "evict_first", "evict_last", "ieee"};
   return texts;
 }
 

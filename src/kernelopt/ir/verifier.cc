@@ -171,7 +171,8 @@ bool names(const std::vector<std::string>& list, const std::string& name) {
 Status verify_step(const Step& step, const Program& program) {
   for (const auto* list : {&step.reads, &step.writes})
     for (const auto& name : *list) KO_RETURN_IF_ERROR(known(program, name, "step " + step.name));
-  if (step.kind != StepKind::kGenerated && !step.bodies.empty()) return wrong("step " + step.name + ": bodies of a step that is not generated");
+  if (step.kind != StepKind::kGenerated && step.kind != StepKind::kExtern && !step.bodies.empty())
+    return wrong("step " + step.name + ": bodies of a step that is neither generated nor a library call");
   if (step.refused && !step.bodies.empty()) return wrong("step " + step.name + ": refused, and yet with bodies");
   for (const auto& body : step.bodies) {
     if (auto status = verify(body, program); !status.ok())

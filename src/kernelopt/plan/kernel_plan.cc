@@ -37,7 +37,16 @@ const char* axis_name(VectorAxis axis) {
   return "?";
 }
 
+nlohmann::json to_json(const ProductPlan& plan, bool sizes) {
+  nlohmann::json document{{"product", part_format_name(plan.format)}};
+  if (sizes)
+    document.update({{"block_m", plan.block_m}, {"block_n", plan.block_n}, {"block_k", plan.block_k}, {"warps", plan.warps},
+                     {"stages", plan.stages}, {"group_rows", plan.group_rows}});
+  return document;
+}
+
 nlohmann::json to_json(const KernelPlan& plan, bool sizes) {
+  if (plan.product) return to_json(*plan.product, sizes);
   nlohmann::json document;
   document["lanes"] = plan.lanes;
   document["threads"] = sizes ? plan.threads : static_cast<int>(plan.threads > 1);

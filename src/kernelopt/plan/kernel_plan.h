@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "kernelopt/plan/product_plan.h"
+
 namespace kernelopt {
 
 // X(enumerator, name)
@@ -32,7 +34,8 @@ namespace kernelopt {
   X(kPrefetch, "prefetch")                   \
   X(kMath, "math variant")                   \
   X(kTranspose, "transpose in registers")    \
-  X(kParallel, "threads")
+  X(kParallel, "threads")                    \
+  X(kNumberFormat, "number format")
 
 enum class TransformKind {
 #define KO_X(name, text) name,
@@ -106,6 +109,7 @@ struct KernelPlan {
   int lanes = 16;       // vector lanes of every value, whatever its type
   int threads = 1;      // 1: no parallel region at all
   MathVariant math = MathVariant::kPrecise;
+  std::optional<ProductPlan> product;  // a challenge to a library's product; then nothing else counts
 };
 
 }  // namespace kernelopt

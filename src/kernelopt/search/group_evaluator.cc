@@ -13,6 +13,10 @@ using nlohmann::json;
 
 namespace {
 
+constexpr const char* kOrdinary = "ordinary";
+// What a number format could get wrong without ordinary data showing it (docs/protocol.md, `group_inputs`).
+constexpr const char* kAdversarial[] = {"positive", "wide", "large", "special"};
+
 class Stopwatch {
  public:
   explicit Stopwatch(double& total) : total_(total), begin_(std::chrono::steady_clock::now()) {}
@@ -63,23 +67,28 @@ Result<Gate2Pass> Qualified::pass() const {
 GroupEvaluator::GroupEvaluator(Worker& worker, Judge& judge, GroupContext context, GateObserver* observer)
     : worker_(worker), judge_(judge), context_(std::move(context)), observer_(observer) {}
 
-Status GroupEvaluator::prepare(int seeds) {
+Status GroupEvaluator::prepare(int seeds, bool adversarial) {
   if (std::exchange(judge_restarts_, judge_.restarts()) != judge_.restarts()) inputs_.clear();
-  for (int i = 0; i < seeds; ++i) {
-    const uint64_t seed = context_.seed + 1 + static_cast<uint64_t>(i);
-    if (inputs_.count(seed)) continue;
-    auto drawn = observe([&] { return judge_.group_inputs(context_.group, seed, "ordinary"); });
-    if (!drawn.result.ok()) return drawn.result.error();
-    inputs_[seed] = std::move(drawn.result).value();
-  }
+  for (int i = 0; i < seeds; ++i) KO_RETURN_IF_ERROR(draw(context_.seed + 1 + static_cast<uint64_t>(i), kOrdinary));
+  if (adversarial)
+    for (const char* input_case : kAdversarial) KO_RETURN_IF_ERROR(draw(context_.seed + 1, input_case));
   judge_restarts_ = judge_.restarts();
+  return ok_status();
+}
+
+Status GroupEvaluator::draw(uint64_t seed, const std::string& input_case) {
+  for (const auto& drawn : inputs_)
+    if (drawn.seed == seed && drawn.input_case == input_case) return ok_status();
+  auto drawn = observe([&] { return judge_.group_inputs(context_.group, seed, input_case); });
+  if (!drawn.result.ok()) return drawn.result.error();
+  inputs_.push_back({seed, input_case, std::move(drawn.result).value()});
   return ok_status();
 }
 
 Status GroupEvaluator::drop_inputs() {
   const auto dropped = std::exchange(inputs_, {});
   if (judge_restarts_ != judge_.restarts()) return ok_status();
-  for (const auto& [seed, inputs] : dropped) KO_RETURN_IF_ERROR(judge_.drop_files(inputs));
+  for (const auto& drawn : dropped) KO_RETURN_IF_ERROR(judge_.drop_files(drawn.inputs));
   return ok_status();
 }
 
@@ -128,8 +137,9 @@ Result<bool> GroupEvaluator::functional(const Candidate& candidate, Gate1Pass pa
   GroupObservation observation;
   observation.candidate = candidate.digest();
   const auto document = candidate.to_json();
-  for (const auto& [seed, inputs] : inputs_) {
+  for (const auto& [seed, input_case, inputs] : inputs_) {
     GroupRequest request;
+    request.input_case = input_case;
     request.group = context_.group;
     request.candidate = document;
     request.inputs = inputs;
@@ -151,7 +161,7 @@ Result<bool> GroupEvaluator::functional(const Candidate& candidate, Gate1Pass pa
       break;
     }
     auto run = read_group_run(seed, request.input_case, request.runs, output.result->reply, *compared.result);
-    const bool wrong = run.ok() && judge_comparison(run->comparison, group_rule(context_.precision, Change::kRewrite)).failure;
+    const bool wrong = run.ok() && judge_comparison(run->comparison, group_rule(context_.precision, context_.change)).failure;
     observation.runs.push_back({std::move(run), 1});
     if (wrong) break;
   }
@@ -166,7 +176,7 @@ Result<PairedSamples> GroupEvaluator::race(const json& candidate) {
   std::optional<PairedSamples> samples;
   for (;;) {
     auto raw = observe([&] {
-      return worker_.time_group(context_.group, context_.baseline, candidate, inputs_.begin()->second, inputs_.begin()->first,
+      return worker_.time_group(context_.group, context_.baseline, candidate, inputs_.front().inputs, inputs_.front().seed,
                                 Timing{});
     });
     if (!raw.result.ok()) return raw.result.error();
@@ -185,14 +195,14 @@ Result<RatioEstimate> GroupEvaluator::time_baseline() {
 }
 
 Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candidate>& candidates) {
-  KO_RETURN_IF_ERROR(prepare(tolerance::kMinSeeds));
+  KO_RETURN_IF_ERROR(prepare(tolerance::kMinSeeds, context_.change == Change::kChallenge));
   std::vector<Evaluation> evaluations(candidates.size());
   std::vector<Subject> subjects;
   std::vector<const Candidate*> to_compile;
   std::vector<size_t> places;
   for (size_t i = 0; i < candidates.size(); ++i) {
     subjects.push_back({std::make_shared<const Candidate>(candidates[i]), context_.fingerprint, context_.precision,
-                        Change::kRewrite});
+                        context_.change});
     if (auto refused = Gate1::scan(subjects[i])) {
       note(candidates[i], 1, Decision<Gate1Pass>(std::move(*refused)), evaluations[i]);
     } else {
@@ -227,9 +237,9 @@ Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candi
 }
 
 Result<Evaluation> GroupEvaluator::requalify(const Candidate& candidate) {
-  KO_RETURN_IF_ERROR(prepare(tolerance::kMinSeeds));
+  KO_RETURN_IF_ERROR(prepare(tolerance::kMinSeeds, context_.change == Change::kChallenge));
   Evaluation evaluation;
-  Subject subject{std::make_shared<const Candidate>(candidate), context_.fingerprint, context_.precision, Change::kRewrite};
+  Subject subject{std::make_shared<const Candidate>(candidate), context_.fingerprint, context_.precision, context_.change};
   KO_TRY(auto reports, compile({&candidate}));
   auto gate1 = Gate1::decide(subject, reports[0]);
   if (!note(candidate, 1, gate1, evaluation)) return evaluation;

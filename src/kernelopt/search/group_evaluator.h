@@ -37,6 +37,7 @@ struct GroupContext {
   nlohmann::json baseline;   // the compiler's kernels, a candidate document
   std::string fingerprint;
   Precision precision = Precision::kAccurate;
+  Change change = Change::kRewrite;
   uint64_t seed = 0;         // of inputs and bootstrap
   StoppingRule race;
 };
@@ -64,8 +65,14 @@ class GroupEvaluator final : public Evaluator {
   Result<RatioEstimate> time_baseline();
 
  private:
-  // The first `seeds` inputs.
-  Status prepare(int seeds);
+  struct Drawn {
+    uint64_t seed;
+    std::string input_case;
+    nlohmann::json inputs;
+  };
+  // The first `seeds` ordinary inputs; with `adversarial` also one of each case that a challenge has to meet.
+  Status prepare(int seeds, bool adversarial = false);
+  Status draw(uint64_t seed, const std::string& input_case);
   Result<std::vector<Observed<CompileReport>>> compile(const std::vector<const Candidate*>& candidates);
   // Whether it passed.
   Result<bool> functional(const Candidate& candidate, Gate1Pass pass, const Subject& subject,
@@ -78,7 +85,7 @@ class GroupEvaluator final : public Evaluator {
   Judge& judge_;
   GroupContext context_;
   GateObserver* observer_;
-  std::map<uint64_t, nlohmann::json> inputs_;  // by seed
+  std::vector<Drawn> inputs_;                  // ordinary ones first
   int judge_restarts_ = 0;                     // a judge that ends takes its files with it
   std::map<std::string, Qualified> qualified_;
   std::map<std::string, double> seconds_;

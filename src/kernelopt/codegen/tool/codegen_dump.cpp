@@ -11,6 +11,7 @@
 #include "kernelopt/codegen/printer.h"
 #include "kernelopt/fusion/group.h"
 #include "kernelopt/plan/plan_space.h"
+#include "kernelopt/plan/product.h"
 
 int main(int argc, char** argv) {
   using namespace kernelopt;
@@ -55,7 +56,7 @@ int main(int argc, char** argv) {
     std::cerr << program.error().to_string() << "\n";
     return 2;
   }
-  const Decomposition decomposition = decompose(*program);
+  const Decomposition decomposition = decompose(*program, target.kind == DeviceKind::kCuda);
   for (size_t g = 0; g < decomposition.groups.size(); ++g) {
     if (only >= 0 && static_cast<size_t>(only) != g) continue;
     const Group& group = decomposition.groups[g];
@@ -66,6 +67,22 @@ int main(int argc, char** argv) {
       std::string text;
       for (const Body* body : group_bodies(*program, group)) text += print(*body) + "\n";
       header["bodies"] = text;
+    }
+    if (group.challenge) {
+      const auto product = group_product(*program, group);
+      const auto plans = product ? product_starts(*product) : std::vector<ProductPlan>{};
+      header["starts"] = plans.size();
+      std::cout << header.dump() << "\n";
+      for (size_t p = 0; p < plans.size() && p < static_cast<size_t>(starts); ++p) {
+        KernelPlan plan;
+        plan.product = plans[p];
+        nlohmann::json line{{"group", g}, {"kind", "product"}, {"description", plan_to_json(plan).dump()}};
+        const auto candidate = print_triton(*program, group, plan, target);
+        if (candidate.ok()) line["candidate"] = candidate->to_json();
+        else line["refused"] = candidate.error().to_string();
+        std::cout << line.dump() << "\n";
+      }
+      continue;
     }
     const auto space = PlanSpace::create(*program, group, target);
     if (!space.ok()) {

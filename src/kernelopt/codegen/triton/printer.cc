@@ -6,6 +6,7 @@
 #include "kernelopt/base/check.h"
 #include "kernelopt/codegen/canonical_names.h"
 #include "kernelopt/codegen/triton/nest_kernel.h"
+#include "kernelopt/codegen/triton/product_kernel.h"
 #include "kernelopt/plan/plan_space.h"
 
 namespace kernelopt {
@@ -19,6 +20,11 @@ ParamRole role_of(const LoweredBuffer& buffer) {
 }  // namespace
 
 Result<Candidate> print_triton(const Program& program, const Group& group, const KernelPlan& plan, const Target&) {
+  if (plan.product) {
+    const auto product = group_product(program, group);
+    if (!product) return Error(ErrorCode::kInternal, "a plan for a product, and a group that is none");
+    return triton::print_product(program, group, *product, plan);
+  }
   KO_TRY(const LoweredKernel kernel, lower(program, group, plan));
   CandidateParts parts;
   parts.language = "triton";

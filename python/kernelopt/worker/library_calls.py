@@ -1,0 +1,47 @@
+"""Library calls as launches of the compiler's baseline (docs/formats.md, `inductor_triton`): today matrix products."""
+
+import functools
+
+import torch
+
+from kernelopt.protocol import ProtocolError
+
+
+def bind(kernel, tensors):
+    """A function of no arguments that makes the call `kernel` over `tensors`, one a parameter, the result last."""
+    if kernel["call"] != "product":
+        raise ProtocolError("internal", f"no library call {kernel['call']}")
+    names = list(kernel["extents"])
+    iters, over = names[:-1], names[-1]
+    places = [[*iters[:-1], over], [*iters[:-2], over, iters[-1]], iters]
+    indices = kernel["indices"]
+    a, b = (_view(tensors[i], indices[i], places[i], kernel["extents"]) for i in range(2))
+    out = _view(tensors[-1], indices[-1], iters, kernel["extents"])
+    batched = len(iters) == 3
+    if len(tensors) == 3:
+        return functools.partial(torch.bmm if batched else torch.mm, a, b, out=out)
+    strides, _ = affine(indices[2])
+    # As the compiler's call has it: a bias along the columns is one row.
+    dims = [iters[-1]] if not batched and set(strides) <= {iters[-1]} else iters
+    bias = _view(tensors[2], indices[2], dims, kernel["extents"])
+    return functools.partial(torch.baddbmm if batched else torch.addmm, bias, a, b, out=out)
+
+
+def affine(index):
+    """({variable: stride}, offset) of an index expression that is a sum of variables and their multiples."""
+    strides, offset = {}, 0
+    for term in index["add"] if isinstance(index, dict) and "add" in index else [index]:
+        if isinstance(term, int):
+            offset += term
+        elif isinstance(term, str):
+            strides[term] = strides.get(term, 0) + 1
+        else:
+            factor, variable = term["mul"]
+            strides[variable] = strides.get(variable, 0) + factor
+    return strides, offset
+
+
+def _view(tensor, index, variables, extents):
+    strides, offset = affine(index)
+    return tensor.as_strided([extents[name] for name in variables], [strides.get(name, 0) for name in variables],
+                             tensor.storage_offset() + offset)

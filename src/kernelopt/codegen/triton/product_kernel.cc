@@ -1,0 +1,374 @@
+// Reading guide. The splitting passes write the parts of a and b as matrices with k innermost, padded with zeros to whole
+// blocks, so the product kernel needs neither masks nor strides.
+//
+// The fp16x3 guard. An element's parts hold 22 bits of it, but no digit below 2^-36 (the unit of the second part), and nothing
+// from 2^15 on. Over a row i of the result the lost digits amount to at most
+//     2^-36 * sqrt(|b|^2 + n*|a_i|^2)        (Frobenius norm of b; each element off by half a unit of its last digit),
+// while fp32 itself loses about 2^-24 of every term, which over the row amounts to 2^-24 * sqrt(sum over k of a_ik^2 |b_k|^2).
+// A row passes where the first is at most twice the second: |b|^2 + n*|a_i|^2 <= 2^26 * sum over k of a_ik^2 |b_k|^2. A NaN fails it.
+// bf16 parts have fp32's range but for its edges, which are far from what any model computes: the guard looks at those alone.
+#include "kernelopt/codegen/triton/product_kernel.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "kernelopt/codegen/canonical_names.h"
+#include "kernelopt/codegen/triton/ops.h"
+#include "kernelopt/plan/plan_space.h"
+
+namespace kernelopt::triton {
+namespace {
+
+constexpr const char* kHead = "import triton\nimport triton.language as tl\n\n";
+constexpr int64_t kTileN = 64, kTileK = 64;
+constexpr int64_t kSafeM = 64, kSafeN = 64, kSafeK = 32;
+constexpr int64_t kChunkK = 2048;  // of one program that splits rows of a
+constexpr int kMostChunks = 8;
+constexpr const char* kTooLargeForFp16 = "32768.0";
+constexpr const char* kBf16Low = "1e-30";
+constexpr const char* kBf16High = "1e18";
+
+int64_t up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+int64_t blocks(int64_t value, int64_t of) { return (value + of - 1) / of; }
+
+// A name and an index of a matrix of the group: z, row and column are texts.
+std::string place(const MatrixOperand& operand, const std::string& z, const std::string& row, const std::string& column) {
+  std::string text = std::to_string(operand.offset);
+  if (operand.batch != 0) text += fmt::format(" + {} * {}", z, operand.batch);
+  return text + fmt::format(" + {} * {} + {} * {}", row, operand.row, column, operand.column);
+}
+
+class ProductPrinter {
+ public:
+  ProductPrinter(const Program& program, const Group& group, const Product& product, const ProductPlan& plan)
+      : program_(program), product_(product), plan_(plan), names_(canonical_names(group)),
+        body_(program.steps.at(static_cast<size_t>(group.steps[0])).bodies[0]) {
+    fp16_ = plan.format == PartFormat::kFp16x3;
+    parts_ = fp16_ ? 2 : 3;
+    rows_ = up(product.m, plan.block_m);
+    columns_ = up(product.n, plan.block_n);
+    depth_ = up(product.k, std::max<int64_t>(plan.block_k, kTileK));
+    batches_a_ = product.a.batch == 0 ? 1 : product.batch;
+    batches_b_ = product.b.batch == 0 ? 1 : product.batch;
+    int64_t chunk = std::max(kChunkK, up(blocks(depth_, kMostChunks), kTileK));
+    chunk_ = std::min(chunk, depth_);
+    chunks_ = blocks(depth_, chunk_);
+    const int64_t largest = std::max({batches_a_ * rows_ * depth_, batches_b_ * columns_ * depth_, span()});
+    wide_ = largest >= (int64_t{1} << 31);
+  }
+
+  Result<CandidateParts> print() {
+    parts_of_candidate_.language = "triton";
+    declare_scratch();
+    split_b();
+    if (fp16_) norms_of_b();
+    split_a();
+    KO_RETURN_IF_ERROR(multiply());
+    KO_RETURN_IF_ERROR(safe_rows());
+    parts_of_candidate_.formats = {part_format_name(plan_.format)};
+    return std::move(parts_of_candidate_);
+  }
+
+ private:
+  // The farthest element of any buffer that the product touches.
+  int64_t span() const {
+    int64_t result = 0;
+    for (const auto& op : body_.block.ops)
+      if (!op.buffer.empty()) result = std::max(result, program_.buffer(op.buffer).storage_elements());
+    return result;
+  }
+  // Programs count in 32 bits, memory beyond 2^31 elements in 64.
+  std::string index(const std::string& text) const { return wide_ ? "(" + text + ").to(tl.int64)" : text; }
+
+  void declare(const std::string& name, DType type, int64_t elements, bool zeroed = false) {
+    parts_of_candidate_.scratch.push_back({name, type, elements, zeroed});
+    scratch_types_[name] = type;
+  }
+  void declare_scratch() {
+    const DType part = fp16_ ? DType::kFloat16 : DType::kBFloat16;
+    for (int p = 0; p < parts_; ++p) declare(fmt::format("sa{}", p), part, batches_a_ * rows_ * depth_);
+    for (int p = 0; p < parts_; ++p) declare(fmt::format("sb{}", p), part, batches_b_ * columns_ * depth_);
+    if (fp16_) {
+      declare("norms", DType::kFloat32, batches_b_ * blocks(columns_, kTileN) * depth_);
+      declare("weights", DType::kFloat32, batches_b_ * depth_);
+      for (const char* name : {"na", "nv", "nb"}) declare(name, DType::kFloat32, product_.batch * chunks_ * rows_);
+    } else {
+      declare("wilda", DType::kInt32, batches_a_ * chunks_ * rows_);
+    }
+    declare("wildb", DType::kInt32, 1, true);
+  }
+
+  // A kernel over scratch and buffers: `in` are real names of buffers that it reads.
+  void add_kernel(const std::string& name, const std::vector<std::pair<std::string, ParamRole>>& params, const std::string& text,
+                  int64_t programs, int warps, int stages) {
+    KernelSource kernel;
+    kernel.name = name;
+    Launch launch;
+    std::string list;
+    for (const auto& [param, role] : params) {
+      list += (list.empty() ? "" : ", ") + param;
+      DType type;
+      if (role == ParamRole::kScratch) type = scratch_types_.at(param);
+      else type = program_.buffer(real(param)).dtype;
+      kernel.params.push_back({param, type, role});
+      launch.args.push_back(param);
+    }
+    kernel.source = kHead + helper_source(helpers_) + fmt::format("@triton.jit\ndef {}({}):\n{}", name, list, text);
+    helpers_.clear();
+    launch.kernel = name;
+    launch.programs = programs;
+    launch.warps = warps;
+    launch.stages = stages;
+    parts_of_candidate_.kernels.push_back(std::move(kernel));
+    parts_of_candidate_.launches.push_back(std::move(launch));
+  }
+  const std::string& real(const std::string& canonical) const {
+    for (const auto& [name, short_name] : names_)
+      if (short_name == canonical) return name;
+    KO_CHECK(false, "a canonical name without a buffer");
+  }
+
+  std::string split_lines(const std::string& margin) const {
+    const auto line = [&](const std::string& text) { return margin + text + "\n"; };
+    if (fp16_) return line("h0 = x.to(tl.float16)") + line("h1 = ((x - h0.to(tl.float32)) * 2048.0).to(tl.float16)");
+    return line("h0 = x.to(tl.bfloat16)") + line("r = x - h0.to(tl.float32)") + line("h1 = r.to(tl.bfloat16)") +
+           line("h2 = (r - h1.to(tl.float32)).to(tl.bfloat16)");
+  }
+  static std::string bf16_fine() { return fmt::format("(y < {}) & ((y > {}) | (y == 0.0))", kBf16High, kBf16Low); }
+
+  void split_b() {
+    const int64_t nts = columns_ / kTileN, kts = depth_ / kTileK;
+    std::vector<std::pair<std::string, ParamRole>> params{{names_.at(product_.b.buffer), ParamRole::kIn}};
+    for (int p = 0; p < parts_; ++p) params.emplace_back(fmt::format("sb{}", p), ParamRole::kScratch);
+    if (fp16_) params.emplace_back("norms", ParamRole::kScratch);
+    params.emplace_back("wildb", ParamRole::kScratch);
+    std::string text;
+    text += "    pid = tl.program_id(0)\n";
+    text += fmt::format("    kt = pid % {}\n    nt = (pid // {}) % {}\n    z = {}\n", kts, kts, nts, index(fmt::format("pid // {}", kts * nts)));
+    text += fmt::format("    n = {}\n", index(fmt::format("nt * {} + tl.arange(0, {})[:, None]", kTileN, kTileN)));
+    text += fmt::format("    k = {}\n", index(fmt::format("kt * {} + tl.arange(0, {})[None, :]", kTileK, kTileK)));
+    text += fmt::format("    x = tl.load({} + {}, mask=(n < {}) & (k < {}), other=0.0)\n", params[0].first,
+                        place(product_.b, "z", "k", "n"), product_.n, product_.k);
+    text += split_lines("    ");
+    text += fmt::format("    at = z * {} + n * {} + k\n", columns_ * depth_, depth_);
+    for (int p = 0; p < parts_; ++p) text += fmt::format("    tl.store(sb{} + at, h{})\n", p, p);
+    if (fp16_) {
+      text += fmt::format("    tl.store(norms + (z * {} + nt) * {} + kt * {} + tl.arange(0, {}), tl.sum(x * x, 0))\n", nts, depth_,
+                          kTileK, kTileK);
+      text += fmt::format("    bad = tl.max(tl.max(tl.where(tl.abs(x) < {}, 0, 1), 1), 0)\n", kTooLargeForFp16);
+    } else {
+      text += fmt::format("    y = tl.abs(x)\n    bad = tl.max(tl.max(tl.where({}, 0, 1), 1), 0)\n", bf16_fine());
+    }
+    text += "    if bad != 0:\n        tl.atomic_max(wildb, 1)\n";
+    add_kernel("split_b", params, text, batches_b_ * nts * kts, 4, 1);
+  }
+
+  // |b_k|^2 of every row of b, from the tiles' parts.
+  void norms_of_b() {
+    const int64_t nts = columns_ / kTileN, kts = depth_ / kTileK;
+    std::string text;
+    text += fmt::format("    pid = tl.program_id(0)\n    kt = pid % {}\n    z = {}\n", kts, index(fmt::format("pid // {}", kts)));
+    text += fmt::format("    k = kt * {} + tl.arange(0, {})[None, :]\n    total = tl.zeros([16, {}], tl.float32)\n", kTileK, kTileK, kTileK);
+    text += fmt::format("    for t in range(0, {}, 16):\n        nt = t + tl.arange(0, 16)[:, None]\n", nts);
+    text += fmt::format("        total += tl.load(norms + (z * {} + nt) * {} + k, mask=nt < {}, other=0.0)\n", nts, depth_, nts);
+    text += fmt::format("    tl.store(weights + z * {} + kt * {} + tl.arange(0, {}), tl.sum(total, 0))\n", depth_, kTileK, kTileK);
+    add_kernel("norms_b", {{"norms", ParamRole::kScratch}, {"weights", ParamRole::kScratch}}, text, batches_b_ * kts, 4, 1);
+  }
+
+  void split_a() {
+    // Along the contiguous direction 128 bytes and more; few rows a program where they are long.
+    const bool along_k = product_.a.column == 1;
+    const int64_t tile_m = along_k ? 8 : 64, tile_k = along_k ? std::min<int64_t>(256, chunk_ % 256 == 0 ? 256 : kTileK) : kTileK;
+    const int64_t mts = rows_ / tile_m;
+    // Where one a serves several b, the sums of the guard differ from batch to batch, the parts do not.
+    const int64_t batches = fp16_ ? product_.batch : batches_a_;
+    std::vector<std::pair<std::string, ParamRole>> params{{names_.at(product_.a.buffer), ParamRole::kIn}};
+    for (int p = 0; p < parts_; ++p) params.emplace_back(fmt::format("sa{}", p), ParamRole::kScratch);
+    for (const char* name : {"weights", "na", "nv", "nb"})
+      if (fp16_) params.emplace_back(name, ParamRole::kScratch);
+    if (!fp16_) params.emplace_back("wilda", ParamRole::kScratch);
+    std::string text;
+    text += fmt::format("    pid = tl.program_id(0)\n    mt = pid % {}\n    c = (pid // {}) % {}\n    z = {}\n", mts, mts, chunks_,
+                        index(fmt::format("pid // {}", mts * chunks_)));
+    text += fmt::format("    m = {}\n", index(fmt::format("mt * {} + tl.arange(0, {})[:, None]", tile_m, tile_m)));
+    if (fp16_)
+      text += fmt::format("    sa = tl.zeros([{0}, {1}], tl.float32)\n    sv = tl.zeros([{0}, {1}], tl.float32)\n"
+                          "    sb = tl.zeros([1, {1}], tl.float32)\n", tile_m, tile_k);
+    else
+      text += fmt::format("    bad = tl.zeros([{}, {}], tl.int32)\n", tile_m, tile_k);
+    text += fmt::format("    for t in range(0, {}, {}):\n", chunk_, tile_k);
+    text += fmt::format("        k = {}\n", index(fmt::format("c * {} + t + tl.arange(0, {})[None, :]", chunk_, tile_k)));
+    text += fmt::format("        x = tl.load({} + {}, mask=(m < {}) & (k < {}), other=0.0)\n", params[0].first,
+                        place(product_.a, "z", "m", "k"), product_.m, product_.k);
+    text += split_lines("        ");
+    text += fmt::format("        at = {}m * {} + k\n", batches_a_ == 1 ? "" : fmt::format("z * {} + ", rows_ * depth_), depth_);
+    for (int p = 0; p < parts_; ++p) text += fmt::format("        tl.store(sa{} + at, h{}, mask=k < {})\n", p, p, depth_);
+    if (fp16_) {
+      text += fmt::format("        w = tl.load(weights + {}k, mask=k < {}, other=0.0)\n",
+                          batches_b_ == 1 ? "" : fmt::format("z * {} + ", depth_), depth_);
+      text += fmt::format("        x2 = tl.where(tl.abs(x) < {}, x * x, float('nan'))\n", kTooLargeForFp16);
+      text += "        sa += x2\n        sv += x2 * w\n        sb += w\n";
+      text += fmt::format("    to = (z * {} + c) * {} + mt * {} + tl.arange(0, {})\n", chunks_, rows_, tile_m, tile_m);
+      text += "    tl.store(na + to, tl.sum(sa, 1))\n    tl.store(nv + to, tl.sum(sv, 1))\n";
+      text += fmt::format("    tl.store(nb + to, tl.sum(sb, 1) + tl.zeros([{}], tl.float32))\n", tile_m);
+    } else {
+      text += fmt::format("        y = tl.abs(x)\n        bad = tl.where({}, bad, 1)\n", bf16_fine());
+      text += fmt::format("    tl.store(wilda + (z * {} + c) * {} + mt * {} + tl.arange(0, {}), tl.max(bad, 1))\n", chunks_, rows_,
+                          tile_m, tile_m);
+    }
+    add_kernel("split_a", params, text, batches * mts * chunks_, 4, 1);
+  }
+
+  Status multiply() {
+    const int64_t bm = plan_.block_m, bn = plan_.block_n, bk = plan_.block_k;
+    const int64_t mts = blocks(product_.m, bm), nts = blocks(product_.n, bn), group = plan_.group_rows;
+    std::string text;
+    text += fmt::format("    pid = tl.program_id(0)\n    z = {}\n    pid = pid % {}\n", index(fmt::format("pid // {}", mts * nts)), mts * nts);
+    text += fmt::format("    first = pid // {} * {}\n    size = tl.minimum({} - first, {})\n", group * nts, group, mts, group);
+    text += fmt::format("    rest = pid % {}\n    mt = first + rest % size\n    nt = rest // size\n", group * nts);
+    text += fmt::format("    m = {}\n    n = {}\n    k = tl.arange(0, {})\n", index(fmt::format("mt * {} + tl.arange(0, {})", bm, bm)),
+                        index(fmt::format("nt * {} + tl.arange(0, {})", bn, bn)), bk);
+    text += fmt::format("    pa = {}m[:, None] * {} + k[None, :]\n", batches_a_ == 1 ? "" : fmt::format("z * {} + ", rows_ * depth_), depth_);
+    text += fmt::format("    pb = {}n[None, :] * {} + k[:, None]\n", batches_b_ == 1 ? "" : fmt::format("z * {} + ", columns_ * depth_), depth_);
+    text += fmt::format("    acc = tl.zeros([{}, {}], tl.float32)\n    for t in range(0, {}, {}):\n", bm, bn, depth_, bk);
+    for (int p = 0; p < parts_; ++p) text += fmt::format("        x{0} = tl.load(sa{0} + pa)\n        y{0} = tl.load(sb{0} + pb)\n", p);
+    text += fmt::format("        pa += {}\n        pb += {}\n", bk, bk);
+    // Small terms first; the sum of one step is added as a whole (product.h).
+    if (fp16_)
+      text += "        c = tl.dot(x0, y1)\n        c = tl.dot(x1, y0, acc=c) * 0.00048828125\n        c = tl.dot(x0, y0, acc=c)\n";
+    else
+      text += "        c = tl.dot(x0, y2)\n        c = tl.dot(x2, y0, acc=c)\n        c = tl.dot(x1, y1, acc=c)\n"
+              "        c = tl.dot(x0, y1, acc=c)\n        c = tl.dot(x1, y0, acc=c)\n        c = tl.dot(x0, y0, acc=c)\n";
+    text += "        acc += c\n";
+    std::vector<std::pair<std::string, ParamRole>> params;
+    for (int p = 0; p < parts_; ++p) params.emplace_back(fmt::format("sa{}", p), ParamRole::kScratch);
+    for (int p = 0; p < parts_; ++p) params.emplace_back(fmt::format("sb{}", p), ParamRole::kScratch);
+    KO_TRY(const std::string late, late_ops("    ", params));
+    add_kernel("multiply", params, text + late, product_.batch * mts * nts, plan_.warps, plan_.stages);
+    return ok_status();
+  }
+
+  Status safe_rows() {
+    const int64_t mts = blocks(product_.m, kSafeM), nts = blocks(product_.n, kSafeN);
+    std::vector<std::pair<std::string, ParamRole>> params{{names_.at(product_.a.buffer), ParamRole::kIn}};
+    if (product_.b.buffer != product_.a.buffer) params.emplace_back(names_.at(product_.b.buffer), ParamRole::kIn);
+    for (const char* name : {"na", "nv", "nb"})
+      if (fp16_) params.emplace_back(name, ParamRole::kScratch);
+    if (!fp16_) params.emplace_back("wilda", ParamRole::kScratch);
+    params.emplace_back("wildb", ParamRole::kScratch);
+    std::string text;
+    text += fmt::format("    pid = tl.program_id(0)\n    nt = pid % {}\n    mt = (pid // {}) % {}\n    z = {}\n", nts, nts, mts,
+                        index(fmt::format("pid // {}", nts * mts)));
+    text += fmt::format("    m = {}\n    n = {}\n", index(fmt::format("mt * {} + tl.arange(0, {})", kSafeM, kSafeM)),
+                        index(fmt::format("nt * {} + tl.arange(0, {})", kSafeN, kSafeN)));
+    if (fp16_) {
+      text += fmt::format("    ga = tl.zeros([{0}], tl.float32)\n    gv = tl.zeros([{0}], tl.float32)\n    gb = tl.zeros([{0}], tl.float32)\n", kSafeM);
+      text += fmt::format("    for c in range({}):\n        at = (z * {} + c) * {} + m\n", chunks_, chunks_, rows_);
+      for (const auto& [sum, name] : {std::pair{"ga", "na"}, {"gv", "nv"}, {"gb", "nb"}})
+        text += fmt::format("        {} += tl.load({} + at, mask=m < {}, other=0.0)\n", sum, name, product_.m);
+      text += fmt::format("    fine = ((gb + {} * ga) <= 67108864.0 * gv) | (ga == 0.0)\n", fmt::format("{}.0", product_.n));
+      text += "    bad = tl.max(tl.where(fine, 0, 1), 0) + tl.load(wildb)\n";
+    } else {
+      text += fmt::format("    bad = tl.load(wildb)\n    for c in range({}):\n", chunks_);
+      text += fmt::format("        bad += tl.max(tl.load(wilda + ({}c) * {} + m, mask=m < {}, other=0), 0)\n",
+                          batches_a_ == 1 ? "" : fmt::format("z * {} + ", chunks_), rows_, product_.m);
+    }
+    text += fmt::format("    if bad != 0:\n        acc = tl.zeros([{}, {}], tl.float32)\n        for t in range(0, {}, {}):\n", kSafeM, kSafeN,
+                        product_.k, kSafeK);
+    text += fmt::format("            k = {}\n", index(fmt::format("t + tl.arange(0, {})", kSafeK)));
+    text += fmt::format("            x = tl.load({} + {}, mask=(m[:, None] < {}) & (k[None, :] < {}), other=0.0)\n",
+                        names_.at(product_.a.buffer), place(product_.a, "z", "m[:, None]", "k[None, :]"), product_.m, product_.k);
+    text += fmt::format("            y = tl.load({} + {}, mask=(k[:, None] < {}) & (n[None, :] < {}), other=0.0)\n",
+                        names_.at(product_.b.buffer), place(product_.b, "z", "k[:, None]", "n[None, :]"), product_.k, product_.n);
+    // Subtracted from, so that the compiler does not fold the sum into one long chain.
+    text += "            acc -= tl.dot(-x, y, input_precision=\"ieee\")\n";
+    KO_TRY(const std::string late, late_ops("        ", params));
+    add_kernel("safe_rows", params, text + late, product_.batch * mts * nts, 4, 2);
+    return ok_status();
+  }
+
+  // The ops after the sum, over the values `acc` of rows m and columns n. Adds the buffers that they touch to `params`.
+  Result<std::string> late_ops(const std::string& margin, std::vector<std::pair<std::string, ParamRole>>& params) {
+    std::map<ValueId, Value> values;
+    values[product_.sum] = {"acc", DType::kFloat32, false, kRows | kColumns};
+    const auto touch = [&](const std::string& buffer, ParamRole role) {
+      const std::string& name = names_.at(buffer);
+      for (const auto& [known, known_role] : params)
+        if (known == name) return name;
+      params.emplace_back(name, role);
+      return name;
+    };
+    std::string text;
+    const auto& ops = body_.block.ops;
+    for (size_t i = product_.first_late; i < ops.size(); ++i) {
+      const Op& op = ops[i];
+      const std::string name = fmt::format("v{}", i);
+      if (op.code == OpCode::kLoad) {
+        const auto [where, mask] = where_of(op.index);
+        text += fmt::format("{}{} = tl.load({} + {}, mask={}, other=0.0){}\n", margin, name, touch(op.buffer, ParamRole::kIn), where, mask,
+                            after_load(program_.buffer(op.buffer).dtype));
+        values[op.id] = {name, op.dtype, false, kRows | kColumns};
+      } else if (op.code == OpCode::kStoreReduction) {
+        const auto [where, mask] = where_of(op.index);
+        const DType type = program_.buffer(op.buffer).dtype;
+        text += fmt::format("{}tl.store({} + {}, {}, mask=(m[:, None] < {}) & (n[None, :] < {}))\n", margin,
+                            touch(op.buffer, ParamRole::kOut), where, as_type(values.at(op.args[0]), type), product_.m, product_.n);
+      } else {
+        std::vector<Value> args;
+        for (const ValueId arg : op.args) args.push_back(values.at(arg));
+        KO_TRY(const std::string right, pointwise(op, args, helpers_));
+        text += fmt::format("{}{} = {}\n", margin, name, right);
+        values[op.id] = {name, op.dtype, false, kRows | kColumns};
+      }
+    }
+    return text;
+  }
+
+  // (index, mask) over m and n; affine, as match_product has seen to.
+  std::pair<std::string, std::string> where_of(const Expr& index) const {
+    std::string text, mask;
+    Expr rest = index;
+    const auto term = [&](const std::string& var, const std::string& spelled, int64_t limit) {
+      if (var.empty()) return;
+      const auto in = affine_in(rest, var);
+      KO_CHECK(in.has_value(), "an index that is not affine");
+      rest = in->rest;
+      if (in->coefficient == 0) return;
+      text += fmt::format("{} * {} + ", spelled, in->coefficient);
+      if (limit > 0) mask += fmt::format("{}({} < {})", mask.empty() ? "" : " & ", spelled, limit);
+    };
+    term(product_.batch_var, "z", 0);
+    term(product_.row_var, "m[:, None]", product_.m);
+    term(product_.column_var, "n[None, :]", product_.n);
+    KO_CHECK(rest.is_const(), "an index that is not affine");
+    // Every value has two dimensions.
+    text += fmt::format("{} + m[:, None] * 0", rest.const_value());
+    return {text, mask.empty() ? "m[:, None] >= 0" : mask};
+  }
+
+  const Program& program_;
+  const Product& product_;
+  const ProductPlan& plan_;
+  const std::map<std::string, std::string> names_;
+  const Body& body_;
+  bool fp16_ = false, wide_ = false;
+  int parts_ = 2;
+  int64_t rows_ = 0, columns_ = 0, depth_ = 0;  // padded m, n, k
+  int64_t batches_a_ = 1, batches_b_ = 1, chunk_ = 0, chunks_ = 1;
+  CandidateParts parts_of_candidate_;
+  std::map<std::string, DType> scratch_types_;
+  std::vector<std::string> helpers_;
+};
+
+}  // namespace
+
+Result<Candidate> print_product(const Program& program, const Group& group, const Product& product, const KernelPlan& plan) {
+  KO_TRY(CandidateParts parts, ProductPrinter(program, group, product, *plan.product).print());
+  parts.group = group.digest;
+  parts.plan = plan_to_json(plan);
+  return Candidate(std::move(parts));
+}
+
+}  // namespace kernelopt::triton

@@ -1,0 +1,36 @@
+#include "kernelopt/search/product_source.h"
+
+#include <fmt/format.h>
+
+#include "kernelopt/base/check.h"
+
+namespace kernelopt {
+namespace {
+
+Move move_to(const ProductPlan& plan, TransformKind kind) {
+  KernelPlan next;
+  next.product = plan;
+  return {kind, fmt::format("{} {} x {} x {}, {} warps, {} stages, rows of {}", part_format_name(plan.format), plan.block_m,
+                            plan.block_n, plan.block_k, plan.warps, plan.stages, plan.group_rows), std::move(next)};
+}
+
+}  // namespace
+
+ProductSource::ProductSource(Product product) : product_(std::move(product)) {
+  seed_.product = ProductPlan{};
+}
+
+std::vector<Move> ProductSource::starts() const {
+  std::vector<Move> result;
+  for (const auto& plan : product_starts(product_)) result.push_back(move_to(plan, TransformKind::kNumberFormat));
+  return result;
+}
+
+std::vector<Move> ProductSource::moves(const KernelPlan& plan) const {
+  KO_CHECK(plan.product.has_value(), "moves of a plan that is no product's");
+  std::vector<Move> result;
+  for (const auto& next : product_moves(product_, *plan.product)) result.push_back(move_to(next, TransformKind::kTileSize));
+  return result;
+}
+
+}  // namespace kernelopt

@@ -1,0 +1,111 @@
+"""Matrix products of the library as groups: recorded as loops, evaluated by the judge, replaced by a candidate."""
+
+import pytest
+import torch
+
+from kernelopt import bridge
+from kernelopt.judge import loop_ir
+
+
+class Products(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Linear(24, 20)
+        self.second = torch.nn.Linear(20, 12, bias=False)
+
+    def forward(self, x, y, z):
+        a = self.second(torch.relu(self.first(x)))
+        b = torch.baddbmm(torch.bmm(y, z.transpose(1, 2)), y, z.transpose(1, 2))
+        c = torch.addmm(x.t() @ x, x.t(), x, alpha=2.0, beta=0.5)
+        return a, b, c
+
+
+def inputs():
+    torch.manual_seed(1)
+    return [torch.randn(18, 24), torch.randn(3, 6, 8), torch.randn(3, 5, 8)]
+
+
+@pytest.fixture(scope="module")
+def captured():
+    return bridge.capture(Products().eval(), inputs())
+
+
+def products(program):
+    return [step for step in program["steps"] if step["kind"] == "extern"]
+
+
+def test_every_product_is_recorded_as_loops(captured):
+    steps = products(captured.programs[0])
+    assert len(steps) == 6
+    assert all(bridge.has_loops(step) for step in steps)
+    extents = sorted([var["extent"] for var in step["bodies"][0]["vars"]] for step in steps)
+    assert extents == sorted([[18, 20, 24], [18, 12, 20], [3, 6, 5, 8], [3, 6, 5, 8], [24, 24, 18], [24, 24, 18]])
+    for step in steps:
+        assert [op["op"] for op in step["bodies"][0]["ops"][:4]] == ["load", "load", "mul", "reduction"]
+
+
+def test_the_loops_mean_what_the_call_computes(captured):
+    program = captured.programs[0]
+    model, arguments = Products().eval(), inputs()
+    names = [name for name in program["inputs"]]
+    values = {}
+    for name in names:
+        entry = program["buffers"][name]
+        for tensor in [*model.parameters(), *arguments]:
+            if list(tensor.shape) == entry["size"]:
+                values[name] = tensor.detach()
+    steps = [step["name"] for step in program["steps"] if bridge.has_loops(step)]
+    memory = loop_ir.evaluate(program, steps, values, "float64")
+    with torch.no_grad():
+        expected = model.double()(*[argument.double() for argument in arguments])
+    for name, value in zip(program["outputs"], expected):
+        torch.testing.assert_close(memory.tensor(name), value, rtol=1e-12, atol=1e-12)
+
+
+def test_no_loops_below_full_precision():
+    torch.set_float32_matmul_precision("high")
+    try:
+        program = bridge.capture(Products().eval(), inputs()).programs[0]
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert products(program) and not any(bridge.has_loops(step) for step in products(program))
+
+
+def test_a_candidate_replaces_a_library_call(captured):
+    program = captured.programs[0]
+    step = next(step for step in products(program) if len(step["bodies"][0]["vars"]) == 3
+                and [var["extent"] for var in step["bodies"][0]["vars"]] == [18, 20, 24])
+    described = bridge.describe_groups(captured, [[step["name"]]])[0]
+    view = bridge.GroupView(program, [step["name"]])
+    assert described["digest"] == view.digest(captured.fingerprints[0])
+    loads = [op["buffer"] for op in step["bodies"][0]["ops"] if op["op"] == "load"]
+    a, b, bias = (f"b{view.names.index(name)}" for name in loads)
+    out = f"b{view.names.index(step['writes'][0])}"
+    # Twice the true product: what comes out shows who computed it.
+    source = """extern "C" void kernel(const float* a, const float* b, const float* bias, float* out) {
+  for (int m = 0; m < 18; ++m)
+    for (int n = 0; n < 20; ++n) {
+      float sum = 0;
+      for (int k = 0; k < 24; ++k) sum += a[m * 24 + k] * b[n * 24 + k];
+      out[m * 20 + n] = 2 * (sum + bias[n]);
+    }
+}
+"""
+    params = [{"name": name, "dtype": "float32", "role": role} for name, role in ((a, "in"), (b, "in"), (bias, "in"), (out, "out"))]
+    candidate = {"format": "kernelopt.candidate", "version": 1, "language": "cpp", "group": view.digest(captured.fingerprints[0]),
+                 "kernels": [{"name": "kernel0", "source": source, "params": params}],
+                 "launches": [{"kernel": "kernel0", "args": [a, b, bias, out]}], "scratch": [], "threads": 1, "plan": {},
+                 "formats": [], "digest": "x"}
+    kernels = {"format": "kernelopt.kernels", "version": 1, "torch": program["torch"], "fingerprint": captured.fingerprints[0],
+               "groups": [{"digest": candidate["group"], "steps": described["step_digests"], "candidate": candidate}]}
+    model, arguments = Products().eval(), inputs()
+    call, replaced, result = bridge.stitch(model, arguments, kernel_set=kernels)
+    assert [entry["steps"] for entry in replaced] == [[step["name"]]] and not result.problems
+    with torch.no_grad():
+        got = call(*arguments)
+        expected = model.second(torch.relu(2 * model.first(arguments[0])))
+        rest = model(*arguments)
+    torch.testing.assert_close(got[0], expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(got[1], rest[1])
+    torch.testing.assert_close(got[2], rest[2])
