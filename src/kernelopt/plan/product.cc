@@ -30,6 +30,7 @@ bool plain(const Program& program, const Op& op) {
 }
 
 constexpr int kSmallestBlock = 64;
+constexpr int kLargestTile = 128 * 128;  // two accumulators of a larger one do not fit in the registers
 
 int64_t blocks(int64_t extent, int64_t block) { return (extent + block - 1) / block; }
 
@@ -108,9 +109,10 @@ std::optional<Product> group_product(const Program& program, const Group& group)
 
 std::vector<ProductPlan> product_starts(const Product& product) {
   const std::vector<ProductPlan> all = {
-      {PartFormat::kFp16x3, 128, 128, 64, 8, 3, 8},  {PartFormat::kBf16x6, 128, 128, 32, 8, 4, 8},
-      {PartFormat::kFp16x3, 64, 128, 64, 4, 3, 8},   {PartFormat::kBf16x6, 128, 128, 32, 4, 3, 8},
-      {PartFormat::kFp16x3, 64, 64, 64, 4, 4, 8},    {PartFormat::kBf16x6, 64, 64, 32, 4, 4, 8},
+      {PartFormat::kFp16x3, 128, 128, 64, 8, 3, 16}, {PartFormat::kBf16x6, 64, 128, 32, 4, 3, 32},
+      {PartFormat::kFp16x3, 64, 128, 64, 4, 3, 16},  {PartFormat::kBf16x6, 128, 128, 32, 8, 4, 8},
+      {PartFormat::kFp16x3, 64, 128, 32, 4, 4, 16},  {PartFormat::kFp16x3, 64, 64, 64, 4, 4, 16},
+      {PartFormat::kBf16x6, 64, 64, 32, 4, 3, 16},
   };
   std::vector<ProductPlan> result;
   for (const auto& plan : all)
@@ -147,13 +149,13 @@ std::vector<ProductPlan> product_moves(const Product& product, const ProductPlan
     next.stages = block == 32 ? 4 : 3;
     if (block != plan.block_k) add(next);
   }
-  for (const int block : {64, 128}) {
+  for (const int block : {64, 128, 256}) {
     ProductPlan next = plan;
     next.block_m = block;
-    if (block != plan.block_m) add(next);
+    if (block != plan.block_m && block * next.block_n <= kLargestTile) add(next);
     next = plan;
     next.block_n = block;
-    if (block != plan.block_n) add(next);
+    if (block != plan.block_n && block * next.block_m <= kLargestTile) add(next);
   }
   for (const int warps : {4, 8}) {
     ProductPlan next = plan;
@@ -171,7 +173,7 @@ ProductWork product_work(const Product& product) {
   work.bytes = 12 * (a + b) + 4 * product.batch * product.m * product.n;
   work.half_operations = 6.0 * static_cast<double>(product.batch) * static_cast<double>(product.m) *
                          static_cast<double>(product.n) * static_cast<double>(product.k);
-  work.launches = 5;
+  work.launches = 4;
   return work;
 }
 

@@ -23,6 +23,7 @@ namespace {
 
 constexpr const char* kHead = "import triton\nimport triton.language as tl\n\n";
 constexpr int64_t kTileN = 64, kTileK = 64;
+constexpr int64_t kBusyPrograms = 1024;  // that split b, at least
 constexpr int64_t kSafeM = 64, kSafeN = 64, kSafeK = 32;
 constexpr int64_t kChunkK = 2048;  // of one program that splits rows of a
 constexpr int kMostChunks = 8;
@@ -55,6 +56,9 @@ class ProductPrinter {
     int64_t chunk = std::max(kChunkK, up(blocks(depth_, kMostChunks), kTileK));
     chunk_ = std::min(chunk, depth_);
     chunks_ = blocks(depth_, chunk_);
+    const int64_t nts = columns_ / kTileN, wanted = blocks(kBusyPrograms, batches_b_ * (depth_ / kTileK));
+    piece_b_ = std::max<int64_t>(1, nts / std::min(nts, wanted));
+    pieces_b_ = blocks(nts, piece_b_);
     const int64_t largest = std::max({batches_a_ * rows_ * depth_, batches_b_ * columns_ * depth_, span()});
     wide_ = largest >= (int64_t{1} << 31);
   }
@@ -63,7 +67,6 @@ class ProductPrinter {
     parts_of_candidate_.language = "triton";
     declare_scratch();
     split_b();
-    if (fp16_) norms_of_b();
     split_a();
     KO_RETURN_IF_ERROR(multiply());
     KO_RETURN_IF_ERROR(safe_rows());
@@ -86,19 +89,16 @@ class ProductPrinter {
     parts_of_candidate_.scratch.push_back({name, type, elements, zeroed});
     scratch_types_[name] = type;
   }
+  // Few buffers: each costs an allocation on every call. `parts` holds those of a, then those of b; `stats` the partial norms
+  // of b, then three sums a row and chunk of a; `wild` a flag for b, then one a row and chunk of a.
   void declare_scratch() {
-    const DType part = fp16_ ? DType::kFloat16 : DType::kBFloat16;
-    for (int p = 0; p < parts_; ++p) declare(fmt::format("sa{}", p), part, batches_a_ * rows_ * depth_);
-    for (int p = 0; p < parts_; ++p) declare(fmt::format("sb{}", p), part, batches_b_ * columns_ * depth_);
-    if (fp16_) {
-      declare("norms", DType::kFloat32, batches_b_ * blocks(columns_, kTileN) * depth_);
-      declare("weights", DType::kFloat32, batches_b_ * depth_);
-      for (const char* name : {"na", "nv", "nb"}) declare(name, DType::kFloat32, product_.batch * chunks_ * rows_);
-    } else {
-      declare("wilda", DType::kInt32, batches_a_ * chunks_ * rows_);
-    }
-    declare("wildb", DType::kInt32, 1, true);
+    declare("parts", fp16_ ? DType::kFloat16 : DType::kBFloat16, b_at(parts_));
+    if (fp16_) declare("stats", DType::kFloat32, sums_at(3));
+    else declare("wild", DType::kInt32, 1 + batches_a_ * chunks_ * rows_, true);
   }
+  int64_t a_at(int part) const { return part * batches_a_ * rows_ * depth_; }
+  int64_t b_at(int part) const { return a_at(parts_) + part * batches_b_ * columns_ * depth_; }
+  int64_t sums_at(int sum) const { return batches_b_ * pieces_b_ * depth_ + sum * product_.batch * chunks_ * rows_; }
 
   // A kernel over scratch and buffers: `in` are real names of buffers that it reads.
   void add_kernel(const std::string& name, const std::vector<std::pair<std::string, ParamRole>>& params, const std::string& text,
@@ -138,57 +138,47 @@ class ProductPrinter {
   }
   static std::string bf16_fine() { return fmt::format("(y < {}) & ((y > {}) | (y == 0.0))", kBf16High, kBf16Low); }
 
+  // Programs walk over tiles of n, so that few partial norms are left for whoever needs them.
   void split_b() {
-    const int64_t nts = columns_ / kTileN, kts = depth_ / kTileK;
-    std::vector<std::pair<std::string, ParamRole>> params{{names_.at(product_.b.buffer), ParamRole::kIn}};
-    for (int p = 0; p < parts_; ++p) params.emplace_back(fmt::format("sb{}", p), ParamRole::kScratch);
-    if (fp16_) params.emplace_back("norms", ParamRole::kScratch);
-    params.emplace_back("wildb", ParamRole::kScratch);
+    const int64_t kts = depth_ / kTileK;
+    std::vector<std::pair<std::string, ParamRole>> params{{names_.at(product_.b.buffer), ParamRole::kIn}, {"parts", ParamRole::kScratch}};
+    params.emplace_back(fp16_ ? "stats" : "wild", ParamRole::kScratch);
     std::string text;
     text += "    pid = tl.program_id(0)\n";
-    text += fmt::format("    kt = pid % {}\n    nt = (pid // {}) % {}\n    z = {}\n", kts, kts, nts, index(fmt::format("pid // {}", kts * nts)));
-    text += fmt::format("    n = {}\n", index(fmt::format("nt * {} + tl.arange(0, {})[:, None]", kTileN, kTileN)));
+    text += fmt::format("    kt = pid % {}\n    c = (pid // {}) % {}\n    z = {}\n", kts, kts, pieces_b_,
+                        index(fmt::format("pid // {}", kts * pieces_b_)));
     text += fmt::format("    k = {}\n", index(fmt::format("kt * {} + tl.arange(0, {})[None, :]", kTileK, kTileK)));
-    text += fmt::format("    x = tl.load({} + {}, mask=(n < {}) & (k < {}), other=0.0)\n", params[0].first,
+    if (fp16_) text += fmt::format("    total = tl.zeros([{}, {}], tl.float32)\n", kTileN, kTileK);
+    else text += fmt::format("    bad = tl.zeros([{}, {}], tl.int32)\n", kTileN, kTileK);
+    text += fmt::format("    for t in range({}):\n", piece_b_);
+    text += fmt::format("        n = {}\n", index(fmt::format("(c * {} + t) * {} + tl.arange(0, {})[:, None]", piece_b_, kTileN, kTileN)));
+    text += fmt::format("        x = tl.load({} + {}, mask=(n < {}) & (k < {}), other=0.0)\n", params[0].first,
                         place(product_.b, "z", "k", "n"), product_.n, product_.k);
-    text += split_lines("    ");
-    text += fmt::format("    at = z * {} + n * {} + k\n", columns_ * depth_, depth_);
-    for (int p = 0; p < parts_; ++p) text += fmt::format("    tl.store(sb{} + at, h{})\n", p, p);
+    text += split_lines("        ");
+    text += fmt::format("        at = z * {} + n * {} + k\n", columns_ * depth_, depth_);
+    for (int p = 0; p < parts_; ++p)
+      text += fmt::format("        tl.store(parts + {} + at, h{}, mask=n < {})\n", b_at(p), p, columns_);
     if (fp16_) {
-      text += fmt::format("    tl.store(norms + (z * {} + nt) * {} + kt * {} + tl.arange(0, {}), tl.sum(x * x, 0))\n", nts, depth_,
+      text += fmt::format("        total += tl.where(tl.abs(x) < {}, x * x, float('nan'))\n", kTooLargeForFp16);
+      text += fmt::format("    tl.store(stats + (z * {} + c) * {} + kt * {} + tl.arange(0, {}), tl.sum(total, 0))\n", pieces_b_, depth_,
                           kTileK, kTileK);
-      text += fmt::format("    bad = tl.max(tl.max(tl.where(tl.abs(x) < {}, 0, 1), 1), 0)\n", kTooLargeForFp16);
     } else {
-      text += fmt::format("    y = tl.abs(x)\n    bad = tl.max(tl.max(tl.where({}, 0, 1), 1), 0)\n", bf16_fine());
+      text += fmt::format("        y = tl.abs(x)\n        bad = tl.where({}, bad, 1)\n", bf16_fine());
+      text += "    any = tl.max(tl.max(bad, 1), 0)\n    if any != 0:\n        tl.atomic_max(wild, 1)\n";
     }
-    text += "    if bad != 0:\n        tl.atomic_max(wildb, 1)\n";
-    add_kernel("split_b", params, text, batches_b_ * nts * kts, 4, 1);
-  }
-
-  // |b_k|^2 of every row of b, from the tiles' parts.
-  void norms_of_b() {
-    const int64_t nts = columns_ / kTileN, kts = depth_ / kTileK;
-    std::string text;
-    text += fmt::format("    pid = tl.program_id(0)\n    kt = pid % {}\n    z = {}\n", kts, index(fmt::format("pid // {}", kts)));
-    text += fmt::format("    k = kt * {} + tl.arange(0, {})[None, :]\n    total = tl.zeros([16, {}], tl.float32)\n", kTileK, kTileK, kTileK);
-    text += fmt::format("    for t in range(0, {}, 16):\n        nt = t + tl.arange(0, 16)[:, None]\n", nts);
-    text += fmt::format("        total += tl.load(norms + (z * {} + nt) * {} + k, mask=nt < {}, other=0.0)\n", nts, depth_, nts);
-    text += fmt::format("    tl.store(weights + z * {} + kt * {} + tl.arange(0, {}), tl.sum(total, 0))\n", depth_, kTileK, kTileK);
-    add_kernel("norms_b", {{"norms", ParamRole::kScratch}, {"weights", ParamRole::kScratch}}, text, batches_b_ * kts, 4, 1);
+    add_kernel("split_b", params, text, batches_b_ * kts * pieces_b_, 4, 1);
   }
 
   void split_a() {
     // Along the contiguous direction 128 bytes and more; few rows a program where they are long.
     const bool along_k = product_.a.column == 1;
-    const int64_t tile_m = along_k ? 8 : 64, tile_k = along_k ? std::min<int64_t>(256, chunk_ % 256 == 0 ? 256 : kTileK) : kTileK;
+    const int64_t tile_m = !along_k ? 64 : depth_ >= 1024 ? 8 : 32, tile_k = along_k && chunk_ % 256 == 0 ? 256 : kTileK;
     const int64_t mts = rows_ / tile_m;
     // Where one a serves several b, the sums of the guard differ from batch to batch, the parts do not.
     const int64_t batches = fp16_ ? product_.batch : batches_a_;
-    std::vector<std::pair<std::string, ParamRole>> params{{names_.at(product_.a.buffer), ParamRole::kIn}};
-    for (int p = 0; p < parts_; ++p) params.emplace_back(fmt::format("sa{}", p), ParamRole::kScratch);
-    for (const char* name : {"weights", "na", "nv", "nb"})
-      if (fp16_) params.emplace_back(name, ParamRole::kScratch);
-    if (!fp16_) params.emplace_back("wilda", ParamRole::kScratch);
+    const std::string stats = fp16_ ? "stats" : "wild";
+    const std::vector<std::pair<std::string, ParamRole>> params{
+        {names_.at(product_.a.buffer), ParamRole::kIn}, {"parts", ParamRole::kScratch}, {stats, ParamRole::kScratch}};
     std::string text;
     text += fmt::format("    pid = tl.program_id(0)\n    mt = pid % {}\n    c = (pid // {}) % {}\n    z = {}\n", mts, mts, chunks_,
                         index(fmt::format("pid // {}", mts * chunks_)));
@@ -204,18 +194,19 @@ class ProductPrinter {
                         place(product_.a, "z", "m", "k"), product_.m, product_.k);
     text += split_lines("        ");
     text += fmt::format("        at = {}m * {} + k\n", batches_a_ == 1 ? "" : fmt::format("z * {} + ", rows_ * depth_), depth_);
-    for (int p = 0; p < parts_; ++p) text += fmt::format("        tl.store(sa{} + at, h{}, mask=k < {})\n", p, p, depth_);
+    for (int p = 0; p < parts_; ++p) text += fmt::format("        tl.store(parts + {} + at, h{}, mask=k < {})\n", a_at(p), p, depth_);
     if (fp16_) {
-      text += fmt::format("        w = tl.load(weights + {}k, mask=k < {}, other=0.0)\n",
-                          batches_b_ == 1 ? "" : fmt::format("z * {} + ", depth_), depth_);
+      text += fmt::format("        w = tl.zeros([1, {}], tl.float32)\n        for u in range({}):\n", tile_k, pieces_b_);
+      text += fmt::format("            w += tl.load(stats + ({}u) * {} + k, mask=k < {}, other=0.0)\n",
+                          batches_b_ == 1 ? "" : fmt::format("z * {} + ", pieces_b_), depth_, depth_);
       text += fmt::format("        x2 = tl.where(tl.abs(x) < {}, x * x, float('nan'))\n", kTooLargeForFp16);
       text += "        sa += x2\n        sv += x2 * w\n        sb += w\n";
       text += fmt::format("    to = (z * {} + c) * {} + mt * {} + tl.arange(0, {})\n", chunks_, rows_, tile_m, tile_m);
-      text += "    tl.store(na + to, tl.sum(sa, 1))\n    tl.store(nv + to, tl.sum(sv, 1))\n";
-      text += fmt::format("    tl.store(nb + to, tl.sum(sb, 1) + tl.zeros([{}], tl.float32))\n", tile_m);
+      text += fmt::format("    tl.store(stats + {} + to, tl.sum(sa, 1))\n    tl.store(stats + {} + to, tl.sum(sv, 1))\n", sums_at(0), sums_at(1));
+      text += fmt::format("    tl.store(stats + {} + to, tl.sum(sb, 1) + tl.zeros([{}], tl.float32))\n", sums_at(2), tile_m);
     } else {
       text += fmt::format("        y = tl.abs(x)\n        bad = tl.where({}, bad, 1)\n", bf16_fine());
-      text += fmt::format("    tl.store(wilda + (z * {} + c) * {} + mt * {} + tl.arange(0, {}), tl.max(bad, 1))\n", chunks_, rows_,
+      text += fmt::format("    tl.store(wild + 1 + (z * {} + c) * {} + mt * {} + tl.arange(0, {}), tl.max(bad, 1))\n", chunks_, rows_,
                           tile_m, tile_m);
     }
     add_kernel("split_a", params, text, batches * mts * chunks_, 4, 1);
@@ -233,7 +224,8 @@ class ProductPrinter {
     text += fmt::format("    pa = {}m[:, None] * {} + k[None, :]\n", batches_a_ == 1 ? "" : fmt::format("z * {} + ", rows_ * depth_), depth_);
     text += fmt::format("    pb = {}n[None, :] * {} + k[:, None]\n", batches_b_ == 1 ? "" : fmt::format("z * {} + ", columns_ * depth_), depth_);
     text += fmt::format("    acc = tl.zeros([{}, {}], tl.float32)\n    for t in range(0, {}, {}):\n", bm, bn, depth_, bk);
-    for (int p = 0; p < parts_; ++p) text += fmt::format("        x{0} = tl.load(sa{0} + pa)\n        y{0} = tl.load(sb{0} + pb)\n", p);
+    for (int p = 0; p < parts_; ++p)
+      text += fmt::format("        x{0} = tl.load(parts + {1} + pa)\n        y{0} = tl.load(parts + {2} + pb)\n", p, a_at(p), b_at(p));
     text += fmt::format("        pa += {}\n        pb += {}\n", bk, bk);
     // Small terms first; the sum of one step is added as a whole (product.h).
     if (fp16_)
@@ -242,9 +234,7 @@ class ProductPrinter {
       text += "        c = tl.dot(x0, y2)\n        c = tl.dot(x2, y0, acc=c)\n        c = tl.dot(x1, y1, acc=c)\n"
               "        c = tl.dot(x0, y1, acc=c)\n        c = tl.dot(x1, y0, acc=c)\n        c = tl.dot(x0, y0, acc=c)\n";
     text += "        acc += c\n";
-    std::vector<std::pair<std::string, ParamRole>> params;
-    for (int p = 0; p < parts_; ++p) params.emplace_back(fmt::format("sa{}", p), ParamRole::kScratch);
-    for (int p = 0; p < parts_; ++p) params.emplace_back(fmt::format("sb{}", p), ParamRole::kScratch);
+    std::vector<std::pair<std::string, ParamRole>> params{{"parts", ParamRole::kScratch}};
     KO_TRY(const std::string late, late_ops("    ", params));
     add_kernel("multiply", params, text + late, product_.batch * mts * nts, plan_.warps, plan_.stages);
     return ok_status();
@@ -254,10 +244,7 @@ class ProductPrinter {
     const int64_t mts = blocks(product_.m, kSafeM), nts = blocks(product_.n, kSafeN);
     std::vector<std::pair<std::string, ParamRole>> params{{names_.at(product_.a.buffer), ParamRole::kIn}};
     if (product_.b.buffer != product_.a.buffer) params.emplace_back(names_.at(product_.b.buffer), ParamRole::kIn);
-    for (const char* name : {"na", "nv", "nb"})
-      if (fp16_) params.emplace_back(name, ParamRole::kScratch);
-    if (!fp16_) params.emplace_back("wilda", ParamRole::kScratch);
-    params.emplace_back("wildb", ParamRole::kScratch);
+    params.emplace_back(fp16_ ? "stats" : "wild", ParamRole::kScratch);
     std::string text;
     text += fmt::format("    pid = tl.program_id(0)\n    nt = pid % {}\n    mt = (pid // {}) % {}\n    z = {}\n", nts, nts, mts,
                         index(fmt::format("pid // {}", nts * mts)));
@@ -266,13 +253,15 @@ class ProductPrinter {
     if (fp16_) {
       text += fmt::format("    ga = tl.zeros([{0}], tl.float32)\n    gv = tl.zeros([{0}], tl.float32)\n    gb = tl.zeros([{0}], tl.float32)\n", kSafeM);
       text += fmt::format("    for c in range({}):\n        at = (z * {} + c) * {} + m\n", chunks_, chunks_, rows_);
-      for (const auto& [sum, name] : {std::pair{"ga", "na"}, {"gv", "nv"}, {"gb", "nb"}})
-        text += fmt::format("        {} += tl.load({} + at, mask=m < {}, other=0.0)\n", sum, name, product_.m);
-      text += fmt::format("    fine = ((gb + {} * ga) <= 67108864.0 * gv) | (ga == 0.0)\n", fmt::format("{}.0", product_.n));
-      text += "    bad = tl.max(tl.where(fine, 0, 1), 0) + tl.load(wildb)\n";
+      int sum = 0;
+      for (const char* name : {"ga", "gv", "gb"})
+        text += fmt::format("        {} += tl.load(stats + {} + at, mask=m < {}, other=0.0)\n", name, sums_at(sum++), product_.m);
+      // A row of zeros is right unless b holds what its parts cannot; then its norm is no number.
+      text += fmt::format("    fine = ((gb + {}.0 * ga) <= 67108864.0 * gv) | ((ga == 0.0) & (gb >= 0.0))\n", product_.n);
+      text += "    bad = tl.max(tl.where(fine, 0, 1), 0)\n";
     } else {
-      text += fmt::format("    bad = tl.load(wildb)\n    for c in range({}):\n", chunks_);
-      text += fmt::format("        bad += tl.max(tl.load(wilda + ({}c) * {} + m, mask=m < {}, other=0), 0)\n",
+      text += fmt::format("    bad = tl.load(wild)\n    for c in range({}):\n", chunks_);
+      text += fmt::format("        bad += tl.max(tl.load(wild + 1 + ({}c) * {} + m, mask=m < {}, other=0), 0)\n",
                           batches_a_ == 1 ? "" : fmt::format("z * {} + ", chunks_), rows_, product_.m);
     }
     text += fmt::format("    if bad != 0:\n        acc = tl.zeros([{}, {}], tl.float32)\n        for t in range(0, {}, {}):\n", kSafeM, kSafeN,
@@ -356,7 +345,9 @@ class ProductPrinter {
   bool fp16_ = false, wide_ = false;
   int parts_ = 2;
   int64_t rows_ = 0, columns_ = 0, depth_ = 0;  // padded m, n, k
-  int64_t batches_a_ = 1, batches_b_ = 1, chunk_ = 0, chunks_ = 1;
+  int64_t batches_a_ = 1, batches_b_ = 1;
+  int64_t chunk_ = 0, chunks_ = 1;      // along k, of a program that splits rows of a
+  int64_t piece_b_ = 1, pieces_b_ = 1;  // tiles of n of a program that splits b
   CandidateParts parts_of_candidate_;
   std::map<std::string, DType> scratch_types_;
   std::vector<std::string> helpers_;

@@ -1,4 +1,4 @@
-// Challenges to matrix products as Triton kernels (plan/product.h): split b, (its norms,) split a, product, safe rows.
+// Challenges to matrix products as Triton kernels (plan/product.h): split b, split a, product, safe rows.
 #pragma once
 
 #include "kernelopt/codegen/candidate.h"
