@@ -52,6 +52,7 @@ const char* transform_name(TransformKind kind);
   X(kSplitInner, "split inner")     /* as kSplit, but parts are interleaved pieces next to each other */   \
   X(kUnrollWindow, "unroll window")  /* target: body with a short reduction, which becomes a chain of ops */ \
   X(kWalkRows, "walk rows")          /* target: body over windows; amount: rows of results computed together */ \
+  X(kTileLoop, "tile loop")           /* target: body/loop; amount: iterations of the inner of the two that replace it */ \
   X(kOnlineSoftmax, "online softmax") /* target: body with max, whose exp-sum reader joins it in one pass */
 
 enum class RewriteKind {

@@ -8,6 +8,7 @@
 #include "kernelopt/plan/lower.h"
 #include "kernelopt/plan/nest_builder.h"
 #include "kernelopt/plan/program_choices.h"
+#include "kernelopt/plan/transpose_tiles.h"
 
 namespace kernelopt {
 
@@ -305,8 +306,17 @@ std::vector<Move> PlanSpace::starts() const {
   add(TransformKind::kCutSteps, "one nest a step", impl.built(two_pass, apart, like));
   if (!two_pass.empty()) add(TransformKind::kReductionStrategy, "Welford in one pass", impl.built({}, wide, like));
   add(TransformKind::kMath, "the compiler's own functions", impl.built(base_split, wide, impl.seed));
-  if (gpu) return with_programs(impl.work, result, impl.target, 3);
-  return result;
+  if (!gpu) return result;
+  // First of all: what else can be done to a copy between two orders changes little.
+  for (const auto& rewrites : {base_split, inline_split}) {
+    const auto plan = impl.built(rewrites, wide, like);
+    const auto work = impl.rewritten_by(rewrites);
+    if (!plan || !work.ok()) continue;
+    const auto tiled = with_transpose_tiles(*work, *plan);
+    if (tiled && impl.check(*tiled).ok() && keys.insert(plan_key(*tiled)).second)
+      result.insert(result.begin(), {TransformKind::kTranspose, "tiles between two memory orders", *tiled});
+  }
+  return with_programs(impl.work, result, impl.target, 3);
 }
 
 std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {

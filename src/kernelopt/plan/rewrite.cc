@@ -561,6 +561,19 @@ Status online_softmax(WorkGroup& work, const std::string& target) {
   return unsupported("online softmax: no sum of exponentials reads the maximum of " + target);
 }
 
+Status tile_loop(WorkGroup& work, const Rewrite& rewrite) {
+  const size_t slash = rewrite.target.rfind('/');
+  if (slash == std::string::npos) return unsupported("no loop named");
+  const std::string name = rewrite.target.substr(0, slash), loop = rewrite.target.substr(slash + 1);
+  for (auto& body : work.bodies) {
+    if (body.name != name) continue;
+    if (!body.find_var(loop)) return unsupported("no loop " + rewrite.target);
+    if (!split_var(body, loop, rewrite.amount)) return unsupported("tiles that do not divide loop " + rewrite.target);
+    return ok_status();
+  }
+  return unsupported("no body " + name);
+}
+
 }  // namespace
 
 void eliminate_dead_stores(WorkGroup& work) {
@@ -592,6 +605,7 @@ Status apply_rewrite(WorkGroup& work, const Rewrite& rewrite) {
     case RewriteKind::kSplitInner: return split_reduction(work, rewrite);
     case RewriteKind::kUnrollWindow: return unroll_window(work, rewrite.target);
     case RewriteKind::kWalkRows: return walk_rows(work, rewrite.target, rewrite.amount);
+    case RewriteKind::kTileLoop: return tile_loop(work, rewrite);
     case RewriteKind::kOnlineSoftmax: return online_softmax(work, rewrite.target);
   }
   return unsupported("unknown rewrite");
