@@ -16,7 +16,8 @@ Floor challenge_floor(const ProductWork& work, const Target& target) {
   constexpr double kMatrixUnits = 16;
   constexpr Seconds kLeastLaunch{2.5e-6};  // a kernel that does nothing, and the gap before the next
   Floor floor;
-  floor.compute = memory_floor(work.bytes, target) + compute_floor(work.half_operations, target) / kMatrixUnits;
+  floor.memory = memory_floor(work.bytes, target);
+  floor.compute = compute_floor(work.half_operations, target) / kMatrixUnits;
   floor.launch = work.launches * kLeastLaunch;
   return floor;
 }

@@ -16,7 +16,7 @@ struct Floor {
   Seconds total() const;
 };
 Floor group_floor(const Work& work, const Target& target);
-// Of a challenge to a library's product: passes that move memory, then the matrix units, one after the other.
+// Of a challenge to a library's product, which may use the matrix units at half precision.
 Floor challenge_floor(const ProductWork& work, const Target& target);
 
 enum class Diagnosis {

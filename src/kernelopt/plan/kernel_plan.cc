@@ -38,9 +38,9 @@ const char* axis_name(VectorAxis axis) {
 }
 
 nlohmann::json to_json(const ProductPlan& plan, bool sizes) {
-  nlohmann::json document{{"product", part_format_name(plan.format)}};
+  nlohmann::json document{{"product", part_format_name(plan.format)}, {"inside", plan.inside}, {"split", plan.split_k > 1}};
   if (sizes)
-    document.update({{"block_m", plan.block_m}, {"block_n", plan.block_n}, {"block_k", plan.block_k}, {"warps", plan.warps},
+    document.update({{"split_k", plan.split_k}, {"block_m", plan.block_m}, {"block_n", plan.block_n}, {"block_k", plan.block_k}, {"warps", plan.warps},
                      {"stages", plan.stages}, {"group_rows", plan.group_rows}});
   return document;
 }

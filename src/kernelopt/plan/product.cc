@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 namespace kernelopt {
 namespace {
@@ -30,6 +31,8 @@ bool plain(const Program& program, const Op& op) {
 }
 
 constexpr int kSmallestBlock = 64;
+constexpr int64_t kBusy = 132;        // programs that a data-centre GPU wants at least
+constexpr int64_t kLeastDepth = 256;  // of a program that shares a block along k
 constexpr int kLargestTile = 128 * 128;  // two accumulators of a larger one do not fit in the registers
 
 int64_t blocks(int64_t extent, int64_t block) { return (extent + block - 1) / block; }
@@ -108,23 +111,40 @@ std::optional<Product> group_product(const Program& program, const Group& group)
 }
 
 std::vector<ProductPlan> product_starts(const Product& product) {
-  const std::vector<ProductPlan> all = {
-      {PartFormat::kFp16x3, 128, 128, 64, 8, 3, 16}, {PartFormat::kBf16x6, 64, 128, 32, 4, 3, 32},
-      {PartFormat::kFp16x3, 64, 128, 64, 4, 3, 16},  {PartFormat::kBf16x6, 128, 128, 32, 8, 4, 8},
-      {PartFormat::kFp16x3, 64, 128, 32, 4, 4, 16},  {PartFormat::kFp16x3, 64, 64, 64, 4, 4, 16},
-      {PartFormat::kBf16x6, 64, 64, 32, 4, 3, 16},
+  using enum PartFormat;
+  const auto programs = [&](int block_m, int block_n) {
+    return product.batch * blocks(product.m, block_m) * blocks(product.n, block_n);
   };
+  // Splitting first writes and reads each operand again; that pays where each element is used by many blocks.
+  const int64_t uses = std::min(blocks(product.m, 128), blocks(product.n, 128));
+  const std::vector<ProductPlan> before = {
+      {kFp16x3, 128, 128, 64, 8, 3, 16}, {kBf16x6, 64, 128, 32, 4, 3, 32}, {kFp16x3, 64, 128, 64, 4, 3, 16},
+      {kFp16x3, 64, 64, 64, 4, 4, 16},
+  };
+  std::vector<ProductPlan> inside;
+  for (const auto& [block_m, block_n, warps] : {std::tuple{64, 128, 4}, {64, 64, 4}, {128, 128, 8}}) {
+    // Where blocks are fewer than multiprocessors, several programs share one along k.
+    int split = 1;
+    while (programs(block_m, block_n) * split < kBusy && product.k / (split * 2) >= kLeastDepth) split *= 2;
+    for (const PartFormat format : {kFp16x3, kBf16x6}) {
+      if (format == kBf16x6 && block_m == 128) continue;
+      inside.push_back({format, block_m, block_n, 32, warps, 3, 8, true, split});
+    }
+  }
   std::vector<ProductPlan> result;
-  for (const auto& plan : all)
-    if (fits(product, plan)) result.push_back(plan);
-  // Few blocks leave multiprocessors idle: smaller ones first.
-  const auto programs = [&](const ProductPlan& plan) {
-    return product.batch * blocks(product.m, plan.block_m) * blocks(product.n, plan.block_n);
+  const auto add = [&](const std::vector<ProductPlan>& plans) {
+    for (const auto& plan : plans)
+      if (fits(product, plan)) result.push_back(plan);
   };
-  constexpr int64_t kBusy = 100;
-  std::stable_sort(result.begin(), result.end(), [&](const ProductPlan& x, const ProductPlan& y) {
-    return programs(x) >= kBusy && programs(y) < kBusy;
-  });
+  // Few blocks without splitting k leave multiprocessors idle.
+  const bool few = programs(64, 64) < kBusy / 2;
+  if (uses >= 4) {
+    add(before);
+    add({inside[0], inside[1]});
+  } else {
+    add(inside);
+    if (!few) add(before);
+  }
   return result;
 }
 
@@ -133,6 +153,13 @@ std::vector<ProductPlan> product_moves(const Product& product, const ProductPlan
   const auto add = [&](ProductPlan next) {
     if (fits(product, next)) result.push_back(next);
   };
+  if (plan.inside) {
+    for (const int split : {plan.split_k / 2, plan.split_k * 2}) {
+      ProductPlan next = plan;
+      next.split_k = split;
+      if (split >= 1 && product.k / split >= kLeastDepth) add(next);
+    }
+  }
   for (const int rows : {4, 16, 32}) {
     ProductPlan next = plan;
     next.group_rows = rows;
@@ -146,7 +173,7 @@ std::vector<ProductPlan> product_moves(const Product& product, const ProductPlan
   for (const int block : {32, 64}) {
     ProductPlan next = plan;
     next.block_k = block;
-    next.stages = block == 32 ? 4 : 3;
+    next.stages = block == 32 || plan.inside ? plan.stages : 3;
     if (block != plan.block_k) add(next);
   }
   for (const int block : {64, 128, 256}) {
@@ -169,11 +196,10 @@ ProductWork product_work(const Product& product) {
   ProductWork work;
   const int64_t a = product.m * product.k * (product.a.batch == 0 ? 1 : product.batch);
   const int64_t b = product.n * product.k * (product.b.batch == 0 ? 1 : product.batch);
-  // Each operand is read as fp32 and written and read again as two halves.
-  work.bytes = 12 * (a + b) + 4 * product.batch * product.m * product.n;
+  work.bytes = 4 * (a + b) + 4 * product.batch * product.m * product.n;
   work.half_operations = 6.0 * static_cast<double>(product.batch) * static_cast<double>(product.m) *
                          static_cast<double>(product.n) * static_cast<double>(product.k);
-  work.launches = 4;
+  work.launches = 1;
   return work;
 }
 

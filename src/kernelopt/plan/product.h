@@ -46,9 +46,9 @@ std::optional<Product> group_product(const Program& program, const Group& group)
 std::vector<ProductPlan> product_starts(const Product& product);
 std::vector<ProductPlan> product_moves(const Product& product, const ProductPlan& plan);
 
-// Least bytes and matrix-unit operations (fp32-equivalent at the vendor's rate would be 2*m*n*k) of the cheapest format.
+// Least bytes, matrix-unit operations (the vendor's fp32 call needs 2*m*n*k others) and launches of the cheapest format.
 struct ProductWork {
-  int64_t bytes = 0;        // read and written, passes that split included
+  int64_t bytes = 0;           // read and written
   double half_operations = 0;  // multiply-adds counted twice, at half precision
   int launches = 0;
 };

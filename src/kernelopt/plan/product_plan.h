@@ -20,6 +20,9 @@ struct ProductPlan {
   int block_m = 128, block_n = 128, block_k = 64;  // of one program and one step; block_m and block_n at least 64
   int warps = 8, stages = 3;
   int group_rows = 8;  // block rows that neighbouring programs share, for the cache
+  // Operands are split where they are used, in registers: nothing is written but the result, and everything is one kernel.
+  bool inside = false;
+  int split_k = 1;     // programs that share a block along k, with `inside`; more than one needs a second kernel that adds up
 };
 
 }  // namespace kernelopt

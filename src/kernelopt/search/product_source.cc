@@ -10,7 +10,8 @@ namespace {
 Move move_to(const ProductPlan& plan, TransformKind kind) {
   KernelPlan next;
   next.product = plan;
-  return {kind, fmt::format("{} {} x {} x {}, {} warps, {} stages, rows of {}", part_format_name(plan.format), plan.block_m,
+  const std::string where = !plan.inside ? "split before" : plan.split_k > 1 ? fmt::format("split inside, k in {}", plan.split_k) : "split inside";
+  return {kind, fmt::format("{} {}, {} x {} x {}, {} warps, {} stages, rows of {}", part_format_name(plan.format), where, plan.block_m,
                             plan.block_n, plan.block_k, plan.warps, plan.stages, plan.group_rows), std::move(next)};
 }
 

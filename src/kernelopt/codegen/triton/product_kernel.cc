@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -65,12 +66,16 @@ class ProductPrinter {
 
   Result<CandidateParts> print() {
     parts_of_candidate_.language = "triton";
+    parts_of_candidate_.formats = {part_format_name(plan_.format)};
+    if (plan_.inside) {
+      KO_RETURN_IF_ERROR(all_inside());
+      return std::move(parts_of_candidate_);
+    }
     declare_scratch();
     split_b();
     split_a();
     KO_RETURN_IF_ERROR(multiply());
     KO_RETURN_IF_ERROR(safe_rows());
-    parts_of_candidate_.formats = {part_format_name(plan_.format)};
     return std::move(parts_of_candidate_);
   }
 
@@ -130,13 +135,122 @@ class ProductPrinter {
     KO_CHECK(false, "a canonical name without a buffer");
   }
 
-  std::string split_lines(const std::string& margin) const {
-    const auto line = [&](const std::string& text) { return margin + text + "\n"; };
-    if (fp16_) return line("h0 = x.to(tl.float16)") + line("h1 = ((x - h0.to(tl.float32)) * 2048.0).to(tl.float16)");
-    return line("h0 = x.to(tl.bfloat16)") + line("r = x - h0.to(tl.float32)") + line("h1 = r.to(tl.bfloat16)") +
-           line("h2 = (r - h1.to(tl.float32)).to(tl.bfloat16)");
+  // The value called `x` into parts called `part` with a number.
+  std::string split_lines(const std::string& margin, const std::string& x = "x", const std::string& part = "h") const {
+    using namespace fmt::literals;
+    if (fp16_)
+      return fmt::format("{m}{p}0 = {x}.to(tl.float16)\n{m}{p}1 = (({x} - {p}0.to(tl.float32)) * 2048.0).to(tl.float16)\n",
+                         "m"_a = margin, "p"_a = part, "x"_a = x);
+    return fmt::format("{m}{p}0 = {x}.to(tl.bfloat16)\n{m}{p}r = {x} - {p}0.to(tl.float32)\n{m}{p}1 = {p}r.to(tl.bfloat16)\n"
+                       "{m}{p}2 = ({p}r - {p}1.to(tl.float32)).to(tl.bfloat16)\n", "m"_a = margin, "p"_a = part, "x"_a = x);
   }
-  static std::string bf16_fine() { return fmt::format("(y < {}) & ((y > {}) | (y == 0.0))", kBf16High, kBf16Low); }
+  static std::string bf16_fine(const std::string& size = "y") {
+    return fmt::format("({0} < {1}) & (({0} > {2}) | ({0} == 0.0))", size, kBf16High, kBf16Low);
+  }
+  // One step of the product from parts x0, … and y0, …; small terms first, the sum of the step added as a whole (product.h).
+  std::string step_lines(const std::string& margin) const {
+    const std::vector<const char*> lines =
+        fp16_ ? std::vector<const char*>{"c = tl.dot(x0, y1)", "c = tl.dot(x1, y0, acc=c) * 0.00048828125", "c = tl.dot(x0, y0, acc=c)"}
+              : std::vector<const char*>{"c = tl.dot(x0, y2)",        "c = tl.dot(x2, y0, acc=c)", "c = tl.dot(x1, y1, acc=c)",
+                                         "c = tl.dot(x0, y1, acc=c)", "c = tl.dot(x1, y0, acc=c)", "c = tl.dot(x0, y0, acc=c)"};
+    std::string text;
+    for (const char* line : lines) text += margin + line + "\n";
+    return text + margin + "acc += c\n";
+  }
+  // z, m, n and the program's place along k of a product's grid, blocks grouped for the cache.
+  std::string grid_lines(int64_t mts, int64_t nts, int64_t splits) const {
+    const int64_t bm = plan_.block_m, bn = plan_.block_n, group = plan_.group_rows;
+    std::string text = "    pid = tl.program_id(0)\n";
+    if (splits > 1) text += fmt::format("    piece = pid % {}\n    pid = pid // {}\n", splits, splits);
+    text += fmt::format("    z = {}\n    pid = pid % {}\n", index(fmt::format("pid // {}", mts * nts)), mts * nts);
+    text += fmt::format("    first = pid // {} * {}\n    size = tl.minimum({} - first, {})\n", group * nts, group, mts, group);
+    text += fmt::format("    rest = pid % {}\n    mt = first + rest % size\n    nt = rest // size\n", group * nts);
+    text += fmt::format("    m = {}\n    n = {}\n", index(fmt::format("mt * {} + tl.arange(0, {})", bm, bm)),
+                        index(fmt::format("nt * {} + tl.arange(0, {})", bn, bn)));
+    return text;
+  }
+  // Loads x and y of one step along k, whose rows and columns are m and n.
+  std::string operand_lines(const std::string& margin, const std::string& depth) const {
+    return fmt::format("{}x = tl.load({} + {}, mask=(m[:, None] < {}) & (k[None, :] < {}), other=0.0)\n", margin,
+                       names_.at(product_.a.buffer), place(product_.a, "z", "m[:, None]", "k[None, :]"), product_.m, depth) +
+           fmt::format("{}y = tl.load({} + {}, mask=(k[:, None] < {}) & (n[None, :] < {}), other=0.0)\n", margin,
+                       names_.at(product_.b.buffer), place(product_.b, "z", "k[:, None]", "n[None, :]"), depth, product_.n);
+  }
+  // The same block in fp32 units. Subtracted from, so that the compiler does not fold the sum into one long chain.
+  std::string safe_lines(const std::string& margin, int64_t bm, int64_t bn, const std::string& from, const std::string& to) const {
+    std::string text = fmt::format("{0}acc = tl.zeros([{1}, {2}], tl.float32)\n{0}for t in range({3}, {4}, {5}):\n", margin, bm, bn, from, to, kSafeK);
+    text += fmt::format("{}    k = {}\n", margin, index(fmt::format("t + tl.arange(0, {})", kSafeK)));
+    text += operand_lines(margin + "    ", to);
+    return text + margin + "    acc -= tl.dot(-x, y, input_precision=\"ieee\")\n";
+  }
+  std::vector<std::pair<std::string, ParamRole>> operand_params() const {
+    std::vector<std::pair<std::string, ParamRole>> params{{names_.at(product_.a.buffer), ParamRole::kIn}};
+    if (product_.b.buffer != product_.a.buffer) params.emplace_back(names_.at(product_.b.buffer), ParamRole::kIn);
+    return params;
+  }
+
+  // Everything in one kernel; the guard looks at what the block itself reads.
+  Status all_inside() {
+    const int64_t bm = plan_.block_m, bn = plan_.block_n, bk = plan_.block_k, splits = plan_.split_k;
+    const int64_t mts = blocks(product_.m, bm), nts = blocks(product_.n, bn);
+    const int64_t piece = up(blocks(product_.k, splits), bk);
+    std::string text = grid_lines(mts, nts, splits);
+    std::string from = "0", to = std::to_string(product_.k);
+    if (splits > 1) {
+      text += fmt::format("    low = piece * {}\n    high = tl.minimum(low + {}, {})\n", piece, piece, product_.k);
+      from = "low";
+      to = "high";
+    }
+    text += fmt::format("    acc = tl.zeros([{}, {}], tl.float32)\n", bm, bn);
+    if (fp16_) text += fmt::format("    ga = tl.zeros([{}], tl.float32)\n    gv = tl.zeros([{}], tl.float32)\n    gb = tl.zeros([{}], tl.float32)\n", bm, bm, bk);
+    else text += fmt::format("    wx = tl.zeros([{}, {}], tl.int32)\n    wy = tl.zeros([{}, {}], tl.int32)\n", bm, bk, bk, bn);
+    text += fmt::format("    for t in range({}, {}, {}):\n        k = {}\n", from, to, bk, index(fmt::format("t + tl.arange(0, {})", bk)));
+    text += operand_lines("        ", to) + split_lines("        ", "x", "x") + split_lines("        ", "y", "y") + step_lines("        ");
+    if (fp16_) {
+      text += fmt::format("        x2 = tl.where(tl.abs(x) < {0}, x * x, float('nan'))\n        y2 = tl.where(tl.abs(y) < {0}, y * y, float('nan'))\n",
+                          kTooLargeForFp16);
+      text += "        w = tl.sum(y2, 1)\n        gb += w\n        ga += tl.sum(x2, 1)\n        gv += tl.sum(x2 * w[None, :], 1)\n";
+      text += fmt::format("    norm = ga * 0.0 + tl.sum(gb, 0)\n    fine = ((norm + {}.0 * ga) <= 67108864.0 * gv) | ((ga == 0.0) & (norm >= 0.0))\n", bn);
+      text += "    bad = tl.max(tl.where(fine, 0, 1), 0)\n";
+    } else {
+      text += fmt::format("        sx = tl.abs(x)\n        wx = tl.where({}, wx, 1)\n        sy = tl.abs(y)\n        wy = tl.where({}, wy, 1)\n",
+                          bf16_fine("sx"), bf16_fine("sy"));
+      text += "    bad = tl.max(tl.max(wx, 1), 0) + tl.max(tl.max(wy, 1), 0)\n";
+    }
+    text += "    if bad != 0:\n" + safe_lines("        ", bm, bn, from, to);
+    auto params = operand_params();
+    const int64_t programs = product_.batch * mts * nts;
+    if (splits == 1) {
+      KO_TRY(const std::string late, late_ops("    ", params));
+      add_kernel("product", params, text + late, programs, plan_.warps, plan_.stages);
+      return ok_status();
+    }
+    const int64_t one = product_.batch * product_.m * product_.n;
+    declare("sums", DType::kFloat32, splits * one);
+    params.emplace_back("sums", ParamRole::kScratch);
+    text += fmt::format("    at = {} + (z * {} + m[:, None]) * {} + n[None, :]\n", index(fmt::format("piece * {}", one)), product_.m, product_.n);
+    text += fmt::format("    tl.store(sums + at, acc, mask=(m[:, None] < {}) & (n[None, :] < {}))\n", product_.m, product_.n);
+    add_kernel("product", params, text, programs * splits, plan_.warps, plan_.stages);
+    return add_up(one);
+  }
+
+  // Adds the pieces along k in order and finishes the result.
+  Status add_up(int64_t one) {
+    constexpr int64_t kRows = 8, kColumns = 128;
+    const int64_t mts = blocks(product_.m, kRows), nts = blocks(product_.n, kColumns);
+    std::string text = fmt::format("    pid = tl.program_id(0)\n    nt = pid % {}\n    mt = (pid // {}) % {}\n    z = {}\n", nts, nts, mts,
+                                   index(fmt::format("pid // {}", nts * mts)));
+    text += fmt::format("    m = {}\n    n = {}\n", index(fmt::format("mt * {} + tl.arange(0, {})", kRows, kRows)),
+                        index(fmt::format("nt * {} + tl.arange(0, {})", kColumns, kColumns)));
+    text += fmt::format("    at = (z * {} + m[:, None]) * {} + n[None, :]\n    acc = tl.zeros([{}, {}], tl.float32)\n", product_.m, product_.n, kRows, kColumns);
+    text += fmt::format("    for s in range({}):\n        acc += tl.load(sums + at, mask=(m[:, None] < {}) & (n[None, :] < {}), other=0.0)\n        at += {}\n",
+                        plan_.split_k, product_.m, product_.n, one);
+    std::vector<std::pair<std::string, ParamRole>> params{{"sums", ParamRole::kScratch}};
+    KO_TRY(const std::string late, late_ops("    ", params));
+    add_kernel("add_up", params, text + late, product_.batch * mts * nts, 4, 2);
+    return ok_status();
+  }
+
 
   // Programs walk over tiles of n, so that few partial norms are left for whoever needs them.
   void split_b() {
@@ -213,27 +327,15 @@ class ProductPrinter {
   }
 
   Status multiply() {
-    const int64_t bm = plan_.block_m, bn = plan_.block_n, bk = plan_.block_k;
-    const int64_t mts = blocks(product_.m, bm), nts = blocks(product_.n, bn), group = plan_.group_rows;
-    std::string text;
-    text += fmt::format("    pid = tl.program_id(0)\n    z = {}\n    pid = pid % {}\n", index(fmt::format("pid // {}", mts * nts)), mts * nts);
-    text += fmt::format("    first = pid // {} * {}\n    size = tl.minimum({} - first, {})\n", group * nts, group, mts, group);
-    text += fmt::format("    rest = pid % {}\n    mt = first + rest % size\n    nt = rest // size\n", group * nts);
-    text += fmt::format("    m = {}\n    n = {}\n    k = tl.arange(0, {})\n", index(fmt::format("mt * {} + tl.arange(0, {})", bm, bm)),
-                        index(fmt::format("nt * {} + tl.arange(0, {})", bn, bn)), bk);
+    const int64_t mts = blocks(product_.m, plan_.block_m), nts = blocks(product_.n, plan_.block_n), bk = plan_.block_k;
+    std::string text = grid_lines(mts, nts, 1);
+    text += fmt::format("    k = tl.arange(0, {})\n", bk);
     text += fmt::format("    pa = {}m[:, None] * {} + k[None, :]\n", batches_a_ == 1 ? "" : fmt::format("z * {} + ", rows_ * depth_), depth_);
     text += fmt::format("    pb = {}n[None, :] * {} + k[:, None]\n", batches_b_ == 1 ? "" : fmt::format("z * {} + ", columns_ * depth_), depth_);
-    text += fmt::format("    acc = tl.zeros([{}, {}], tl.float32)\n    for t in range(0, {}, {}):\n", bm, bn, depth_, bk);
+    text += fmt::format("    acc = tl.zeros([{}, {}], tl.float32)\n    for t in range(0, {}, {}):\n", plan_.block_m, plan_.block_n, depth_, bk);
     for (int p = 0; p < parts_; ++p)
       text += fmt::format("        x{0} = tl.load(parts + {1} + pa)\n        y{0} = tl.load(parts + {2} + pb)\n", p, a_at(p), b_at(p));
-    text += fmt::format("        pa += {}\n        pb += {}\n", bk, bk);
-    // Small terms first; the sum of one step is added as a whole (product.h).
-    if (fp16_)
-      text += "        c = tl.dot(x0, y1)\n        c = tl.dot(x1, y0, acc=c) * 0.00048828125\n        c = tl.dot(x0, y0, acc=c)\n";
-    else
-      text += "        c = tl.dot(x0, y2)\n        c = tl.dot(x2, y0, acc=c)\n        c = tl.dot(x1, y1, acc=c)\n"
-              "        c = tl.dot(x0, y1, acc=c)\n        c = tl.dot(x1, y0, acc=c)\n        c = tl.dot(x0, y0, acc=c)\n";
-    text += "        acc += c\n";
+    text += fmt::format("        pa += {}\n        pb += {}\n", bk, bk) + step_lines("        ");
     std::vector<std::pair<std::string, ParamRole>> params{{"parts", ParamRole::kScratch}};
     KO_TRY(const std::string late, late_ops("    ", params));
     add_kernel("multiply", params, text + late, product_.batch * mts * nts, plan_.warps, plan_.stages);
@@ -242,8 +344,7 @@ class ProductPrinter {
 
   Status safe_rows() {
     const int64_t mts = blocks(product_.m, kSafeM), nts = blocks(product_.n, kSafeN);
-    std::vector<std::pair<std::string, ParamRole>> params{{names_.at(product_.a.buffer), ParamRole::kIn}};
-    if (product_.b.buffer != product_.a.buffer) params.emplace_back(names_.at(product_.b.buffer), ParamRole::kIn);
+    auto params = operand_params();
     params.emplace_back(fp16_ ? "stats" : "wild", ParamRole::kScratch);
     std::string text;
     text += fmt::format("    pid = tl.program_id(0)\n    nt = pid % {}\n    mt = (pid // {}) % {}\n    z = {}\n", nts, nts, mts,
@@ -264,15 +365,7 @@ class ProductPrinter {
       text += fmt::format("        bad += tl.max(tl.load(wild + 1 + ({}c) * {} + m, mask=m < {}, other=0), 0)\n",
                           batches_a_ == 1 ? "" : fmt::format("z * {} + ", chunks_), rows_, product_.m);
     }
-    text += fmt::format("    if bad != 0:\n        acc = tl.zeros([{}, {}], tl.float32)\n        for t in range(0, {}, {}):\n", kSafeM, kSafeN,
-                        product_.k, kSafeK);
-    text += fmt::format("            k = {}\n", index(fmt::format("t + tl.arange(0, {})", kSafeK)));
-    text += fmt::format("            x = tl.load({} + {}, mask=(m[:, None] < {}) & (k[None, :] < {}), other=0.0)\n",
-                        names_.at(product_.a.buffer), place(product_.a, "z", "m[:, None]", "k[None, :]"), product_.m, product_.k);
-    text += fmt::format("            y = tl.load({} + {}, mask=(k[:, None] < {}) & (n[None, :] < {}), other=0.0)\n",
-                        names_.at(product_.b.buffer), place(product_.b, "z", "k[:, None]", "n[None, :]"), product_.k, product_.n);
-    // Subtracted from, so that the compiler does not fold the sum into one long chain.
-    text += "            acc -= tl.dot(-x, y, input_precision=\"ieee\")\n";
+    text += "    if bad != 0:\n" + safe_lines("        ", kSafeM, kSafeN, "0", std::to_string(product_.k));
     KO_TRY(const std::string late, late_ops("        ", params));
     add_kernel("safe_rows", params, text + late, product_.batch * mts * nts, 4, 2);
     return ok_status();
