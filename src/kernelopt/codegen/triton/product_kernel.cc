@@ -24,9 +24,9 @@ namespace {
 
 constexpr const char* kHead = "import triton\nimport triton.language as tl\n\n";
 constexpr int64_t kTileN = 64, kTileK = 64;
-constexpr int64_t kBusyPrograms = 1024;  // that split b, at least
-constexpr int64_t kSafeM = 64, kSafeN = 64, kSafeK = 32;
-constexpr int64_t kChunkK = 2048;  // of one program that splits rows of a
+constexpr int64_t kBusyPrograms = 528;   // that split b, at least
+constexpr int64_t kSafeM = 128, kSafeN = 128, kSafeK = 16;  // few programs: nearly all of them end at once
+constexpr int64_t kChunkK = 512;   // of one program that splits rows of a
 constexpr int kMostChunks = 8;
 constexpr const char* kTooLargeForFp16 = "32768.0";
 constexpr const char* kBf16Low = "1e-30";
@@ -286,7 +286,7 @@ class ProductPrinter {
   void split_a() {
     // Along the contiguous direction 128 bytes and more; few rows a program where they are long.
     const bool along_k = product_.a.column == 1;
-    const int64_t tile_m = !along_k ? 64 : depth_ >= 1024 ? 8 : 32, tile_k = along_k && chunk_ % 256 == 0 ? 256 : kTileK;
+    const int64_t tile_m = !along_k ? 64 : depth_ >= 1024 ? 16 : 32, tile_k = along_k && chunk_ % 256 == 0 ? 256 : kTileK;
     const int64_t mts = rows_ / tile_m;
     // Where one a serves several b, the sums of the guard differ from batch to batch, the parts do not.
     const int64_t batches = fp16_ ? product_.batch : batches_a_;
@@ -367,7 +367,7 @@ class ProductPrinter {
     }
     text += "    if bad != 0:\n" + safe_lines("        ", kSafeM, kSafeN, "0", std::to_string(product_.k));
     KO_TRY(const std::string late, late_ops("        ", params));
-    add_kernel("safe_rows", params, text + late, product_.batch * mts * nts, 4, 2);
+    add_kernel("safe_rows", params, text + late, product_.batch * mts * nts, 8, 2);
     return ok_status();
   }
 
