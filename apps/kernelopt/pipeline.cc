@@ -10,6 +10,8 @@
 
 #include "kernelopt/base/digest.h"
 #include "kernelopt/gates/tolerances.h"
+#include "kernelopt/plan/challenges.h"
+#include "kernelopt/plan/convolution.h"
 #include "kernelopt/worker/interrupt.h"
 
 namespace kernelopt {
@@ -76,6 +78,14 @@ double median_seconds(const std::vector<double>& samples) {
 double ModelState::mode_seconds(const std::string& name) const {
   const auto* timing = mode(name);
   return timing ? median_seconds(timing->samples) : 0;
+}
+
+void challenge(GroupContext& context, const Program& program, const Group& group) {
+  if (!group.challenge) return;
+  context.change = Change::kChallenge;
+  context.adversarial = {"positive", "wide", "large"};
+  // What libraries make of infinities in a convolution depends on the algorithm that they choose.
+  if (group_product(program, group)) context.adversarial.push_back("special");
 }
 
 std::vector<SeedCalls> model_seeds(uint64_t seed) {
@@ -302,7 +312,8 @@ Status Pipeline::capture() {
 Status Pipeline::decompose_programs() {
   for (size_t index = 0; index < state_.programs.size(); ++index) {
     const Program& program = *state_.programs[index];
-    auto decomposition = decompose(program, state_.target.kind == DeviceKind::kCuda);
+    auto decomposition = decompose(program, state_.target.kind == DeviceKind::kCuda ? challenge_sets(program)
+                                                                                       : std::vector<std::vector<int>>{});
     for (auto& refusal : decomposition.refusals) state_.merge_refusals.push_back(std::move(refusal));
     for (auto& kept : decomposition.kept) state_.not_optimizable.push_back(std::move(kept));
     std::vector<std::vector<std::string>> names;
@@ -394,7 +405,7 @@ Status Pipeline::time_groups() {
     context.baseline = *group.baseline;
     context.fingerprint = state_.target.fingerprint;
     context.precision = context_.options.precision;
-    context.change = group.group.challenge ? Change::kChallenge : Change::kRewrite;
+    challenge(context, *state_.programs[static_cast<size_t>(group.program)], group.group);
     context.seed = context_.options.model.seed;
     context.race = search_race(context_.options.model.seed);
     group.evaluator = std::make_unique<GroupEvaluator>(context_.worker, context_.judge, std::move(context), gates_.get());
@@ -410,9 +421,13 @@ Status Pipeline::time_groups() {
     auto floor = group.roofline.floor;
     const int64_t bytes = group.work.bytes_read + group.work.bytes_written;
     if (bytes <= state_.target.l3_bytes) floor.memory /= kCacheSpeedup;
-    const auto product = group_product(*state_.programs[static_cast<size_t>(group.program)], group.group);
-    const double seconds = product ? challenge_floor(product_work(*product), state_.target).total().count() : floor.total().count();
-    group.floor_seconds = std::min(seconds, time->baseline.count());
+    if (group.group.challenge) {
+      const Program& program = *state_.programs[static_cast<size_t>(group.program)];
+      if (const auto product = group_product(program, group.group)) floor = challenge_floor(product_work(*product), state_.target);
+      if (const auto convolution = group_convolution(program, group.group))
+        floor = challenge_floor({bytes, convolution_operations(*convolution), 3}, state_.target);
+    }
+    group.floor_seconds = std::min(floor.total().count(), time->baseline.count());
     group.outlook = {model_seconds, group.copies, time->baseline.count(), group.floor_seconds};
     KO_RETURN_IF_ERROR(context_.recorder.write([&](Journal& journal) {
       return journal.add(GroupRecord{group.ref.graph,

@@ -87,6 +87,9 @@ class Pipeline {
   Aside aside_;
 };
 
+// What a group with a library call is judged as, and by which inputs. Leaves other groups' contexts as they are.
+void challenge(GroupContext& context, const Program& program, const Group& group);
+
 // Seeds that gate 3 and the audit compare, and the number of calls at each: later calls see the state that earlier ones left.
 struct SeedCalls {
   uint64_t seed;

@@ -9,7 +9,7 @@
 #include "kernelopt/search/beam_search.h"
 #include "kernelopt/search/builtin_planner.h"
 #include "kernelopt/search/executor.h"
-#include "kernelopt/search/product_source.h"
+#include "kernelopt/search/challenge_sources.h"
 #include "kernelopt/worker/interrupt.h"
 #include "observe.h"
 #include "pipeline.h"
@@ -42,9 +42,11 @@ Bottleneck bottleneck_of(Diagnosis diagnosis) {
 // Where the plans of a group come from. kUnsupported where there are none.
 Result<std::shared_ptr<const PlanSource>> plan_source(const Program& program, const Group& group, const Target& target) {
   if (group.challenge) {
-    const auto product = group_product(program, group);
-    if (!product) return Error(ErrorCode::kUnsupported, "no challenge is known for this library call");
-    return std::shared_ptr<const PlanSource>(std::make_shared<ProductSource>(*product));
+    if (const auto product = group_product(program, group))
+      return std::shared_ptr<const PlanSource>(std::make_shared<ProductSource>(*product));
+    if (const auto convolution = group_convolution(program, group))
+      return std::shared_ptr<const PlanSource>(std::make_shared<ConvolutionSource>(*convolution));
+    return Error(ErrorCode::kUnsupported, "no challenge is known for this library call");
   }
   KO_TRY(auto space, PlanSpace::create(program, group, target));
   return std::shared_ptr<const PlanSource>(std::make_shared<SpacePlanSource>(std::move(space)));

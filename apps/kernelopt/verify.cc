@@ -88,7 +88,8 @@ Check check_kernels(Pipeline& pipeline, PipelineContext& context, const json& re
       if (group.group.digest == candidate->parts().group && group.baseline) found = &group;
     if (!found) return fail("no group of the model has the digest " + candidate->parts().group.substr(0, 12));
     GroupContext group{found->ref, *found->baseline, pipeline.state().target.fingerprint, context.options.precision,
-                       found->group.challenge ? Change::kChallenge : Change::kRewrite, context.options.model.seed + kFreshSeeds, search_race(0)};
+                       Change::kRewrite, {}, context.options.model.seed + kFreshSeeds, search_race(0)};
+    challenge(group, *pipeline.state().programs[static_cast<size_t>(found->program)], found->group);
     GroupEvaluator evaluator(context.worker, context.judge, std::move(group));
     auto evaluation = evaluator.requalify(*candidate);
     if (!evaluation.ok()) return fail(evaluation.error().to_string());

@@ -109,3 +109,48 @@ def test_a_candidate_replaces_a_library_call(captured):
     torch.testing.assert_close(got[0], expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(got[1], rest[1])
     torch.testing.assert_close(got[2], rest[2])
+
+
+class Convolutions(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Conv2d(5, 7, 3, stride=2, padding=1, bias=False)
+        self.second = torch.nn.Conv1d(4, 6, 3, dilation=2, bias=False)
+
+    def forward(self, x, y):
+        return torch.relu(self.first(x)), self.second(y)
+
+
+@pytest.fixture(scope="module")
+def convolved():
+    arguments = [torch.randn(2, 5, 9, 11), torch.randn(3, 4, 15)]
+    with torch.backends.mkldnn.flags(enabled=False):
+        return bridge.capture(Convolutions().eval(), arguments), arguments
+
+
+def test_a_convolution_is_recorded_with_its_numbers(convolved):
+    steps = [step for step in convolved[0].programs[0]["steps"] if step["kind"] == "extern" and "convolution" in step["extern"]]
+    assert len(steps) == 2 and all(bridge.has_loops(step) for step in steps)
+    numbers = sorted((step["extern"]["convolution"] for step in steps), key=lambda entry: len(entry["stride"]))
+    assert (numbers[0]["stride"], numbers[0]["padding"], numbers[0]["dilation"]) == ([1], [0], [2])
+    assert (numbers[1]["stride"], numbers[1]["padding"], numbers[1]["dilation"]) == ([2, 2], [1, 1], [1, 1])
+
+
+def test_the_loops_of_a_convolution_are_its_value(convolved):
+    """The body, interpreted as any other, against torch's convolution: digests and regions rest on it."""
+    captured, _ = convolved
+    program = captured.programs[0]
+    for step in program["steps"]:
+        if step["kind"] != "extern":
+            continue
+        numbers = step["extern"]["convolution"]
+        torch.manual_seed(2)
+        values = {numbers[key]["name"]: torch.empty_strided(numbers[key]["size"], numbers[key]["stride"]).normal_()
+                  for key in ("x", "w")}
+        by_call = loop_ir.evaluate(program, [step["name"]], values, "float64").tensor(numbers["out"]["name"]).clone()
+        memory = loop_ir.Memory(program["buffers"], "float64", "cpu")
+        for name, value in values.items():
+            memory.write(name, value)
+        loop_ir.BodyRun(step["bodies"][0], memory, "float64").run()
+        torch.testing.assert_close(memory.tensor(numbers["out"]["name"]), by_call, rtol=1e-12, atol=1e-12)

@@ -201,10 +201,10 @@ def _compiler_triton(view: GroupView, digest: str, plan, canonical: dict) -> dic
                     {"name": scratch[space["name"]], "dtype": _dtype_name(space["dtype"]), "elements": space["elements"],
                      "zeroed": space["zeroed"]} for space in plan.workspaces],
                 "threads": 1, "plan": {"origin": "compiler"}, "formats": []}
-    bodies = {step["name"]: step["bodies"] for step in view.steps}
+    steps = {step["name"]: step for step in view.steps}
     for kernel in plan.kernels:
         if "step" in kernel:
-            call = _library_call(bodies[kernel["step"]][0], canonical, view)
+            call = _library_call(steps[kernel["step"]], canonical, view)
             call["name"] = f"call{len(document['kernels'])}"
             document["kernels"].append(call)
             document["launches"].append({"kernel": call["name"], "args": [param["name"] for param in call["params"]]})
@@ -232,8 +232,13 @@ def _compiler_triton(view: GroupView, digest: str, plan, canonical: dict) -> dic
     return document
 
 
-def _library_call(body: dict, canonical: dict, view: GroupView) -> dict:
-    """A kernel entry `call` (docs/formats.md, `inductor_triton`): the product that a library call stands for."""
+def _library_call(step: dict, canonical: dict, view: GroupView) -> dict:
+    """A kernel entry `call` (docs/formats.md, `inductor_triton`): what a library call stands for."""
+    body, numbers = step["bodies"][0], step["extern"].get("convolution")
+    if numbers is not None:
+        params = [{"name": canonical[numbers[key]["name"]], "dtype": "float32", "role": "out" if key == "out" else "in"}
+                  for key in ("x", "w", "out")]
+        return {"name": "", "call": "convolution", "numbers": numbers, "params": params}
     loads = [op for op in body["ops"] if op["op"] == "load"]
     store = body["ops"][-1]
     constants = [op["value"] for op in body["ops"] if op["op"] == "constant"]

@@ -33,8 +33,8 @@ def product_body(name: str, kernel, entry_of, static_int) -> dict | None:
     inputs = list(kernel.inputs)
     if len(inputs) != (2 if bias_at is None else 3) or not set(kernel.kwargs) <= {"alpha", "beta"}:
         return None
-    operands = [_operand(item, entry_of, static_int) for item in inputs]
-    out = _operand(kernel, entry_of, static_int)
+    operands = [read_operand(item, entry_of, static_int) for item in inputs]
+    out = read_operand(kernel, entry_of, static_int)
     if out is None or any(operand is None for operand in operands):
         return None
     bias = operands.pop(bias_at) if bias_at is not None else None
@@ -76,7 +76,7 @@ class _Ops:
         return number
 
 
-def _operand(node, entry_of, static_int) -> dict | None:
+def read_operand(node, entry_of, static_int) -> dict | None:
     """Name, size, stride and offset (in elements of the buffer's own memory) of a float32 operand; None for other kinds."""
     layout = node.get_layout()
     found = entry_of(node.get_name())

@@ -20,6 +20,7 @@ from torch._inductor.utils import sympy_index_symbol
 from torch._inductor.virtualized import OpsValue, V
 
 from kernelopt.bridge.adapters import torch_release
+from kernelopt.bridge.convolutions import convolution_of
 from kernelopt.bridge.products import product_body
 
 
@@ -344,6 +345,7 @@ class ScheduleRecorder:
     def __init__(self, graph, scheduler, adapter):
         self.graph, self.scheduler, self.adapter = graph, scheduler, adapter
         self._aliased: dict[str, str] = {}
+        self._calls: dict[str, tuple[dict, dict]] = {}  # loops of library calls and what their step says beside, by step
 
     def real_name(self, name: str) -> str:
         """The memory behind a name: mutation renames applied."""
@@ -354,6 +356,10 @@ class ScheduleRecorder:
         if any(not isinstance(value, inductor_ir.TensorBox) for value in self.graph.graph_inputs.values()):
             raise Refusal("symbolic size")
         buffers = self._buffers()
+        for node in self.scheduler.nodes:
+            if self._kind(node) == "extern" and (found := self._library_call(node, buffers)) is not None:
+                self._calls[node.get_name()] = found
+        self._mark_removable(buffers)
         steps = [self._step(node, buffers) for node in self.scheduler.nodes]
         inputs = list(self.graph.graph_inputs)
         outputs = [self.real_name(name) for name in self.graph.get_output_names()]
@@ -392,11 +398,13 @@ class ScheduleRecorder:
                 table[name]["value"] = json_number(tensor.item())
         for name, scheduled in self.scheduler.name_to_buf.items():
             table[name] = self._computed(name, scheduled, name in outputs)
+        return table
+
+    def _mark_removable(self, table: dict) -> None:
         shared = {entry["base"] for entry in table.values()} | set(self._aliased.values())
         for name, entry in table.items():
             if entry["kind"] == "computed" and entry["layout"] == "fixed":
                 entry["removable"] = name not in shared and not entry["is_output"] and self._removable(name)
-        return table
 
     def _entry(self, kind: str, layout, is_output: bool) -> dict:
         entry = {"kind": kind, "dtype": "uint8", "size": [0], "stride": [1], "offset": 0, "device": "cpu",
@@ -448,8 +456,9 @@ class ScheduleRecorder:
             return False
         return all(user.is_weak or self._is_loop_node(user.node) for user in scheduled.users)
 
-    @staticmethod
-    def _is_loop_node(node) -> bool:
+    def _is_loop_node(self, node) -> bool:
+        if node.get_name() in self._calls:
+            return True
         return isinstance(node, inductor_scheduler.SchedulerNode) and not node.is_template()
 
     # -- steps
@@ -474,19 +483,25 @@ class ScheduleRecorder:
                 step.update(bodies=[], refused=str(refusal))
         elif step["kind"] in ("extern", "template"):
             step["extern"] = self._extern(node)
-            if step["kind"] == "extern" and (body := self._product(node, buffers)) is not None:
+            if node.get_name() in self._calls:
+                body, more = self._calls[node.get_name()]
                 step["bodies"] = [body]
+                step["extern"].update(more)
                 self._memory_of(step, own)
         return step
 
-    def _product(self, node, buffers: dict) -> dict | None:
-        """The loops that a library call stands for, where they are known."""
+    def _library_call(self, node, buffers: dict) -> tuple[dict, dict] | None:
+        """(loops, further entries of `extern`) of a library call whose meaning is known."""
         def entry_of(name: str):
             real = self.real_name(name)
             return (real, buffers[real]) if real in buffers and real == name and name not in self._aliased else None
 
         try:
-            return product_body(node.get_name(), node.node, entry_of, static_int)
+            body = product_body(node.get_name(), node.node, entry_of, static_int)
+            if body is not None:
+                return body, {}
+            found = convolution_of(node.get_name(), node.node, entry_of, static_int)
+            return (found[0], {"convolution": found[1]}) if found is not None else None
         except Refusal:
             return None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 
 from torch._inductor import config as inductor_config
+from torch._inductor import ir as inductor_ir
 from torch._inductor import scheduler as inductor_scheduler
 from torch._inductor.codegen import common as inductor_common
 from torch._inductor.memory import prepare_planning_info
@@ -174,6 +175,10 @@ class KernelPlan:
         with V.set_kernel_handler(inductor_common.Kernel(increase_kernel_count=False)):
             for member in node.get_nodes():
                 member.mark_run()
+        for name in self.view.writes:  # what such a call returns is not allocated by its step
+            buffer = scheduler.name_to_buf[name].node if name in scheduler.name_to_buf else None
+            if isinstance(buffer, inductor_ir.ExternKernelAlloc):
+                wrapper.writeline(wrapper.make_buffer_allocation(buffer))
         device = node.get_device()
         scratch = {key: self.printer.allocate(wrapper, device, entry) for key, entry in self.scratch.items()}
         for launch in self.candidate["launches"]:

@@ -1,4 +1,4 @@
-"""Library calls as launches of the compiler's baseline (docs/formats.md, `inductor_triton`): today matrix products."""
+"""Library calls as launches of the compiler's baseline (docs/formats.md, `inductor_triton`): matrix products and convolutions."""
 
 import functools
 
@@ -9,6 +9,8 @@ from kernelopt.protocol import ProtocolError
 
 def bind(kernel, tensors):
     """A function of no arguments that makes the call `kernel` over `tensors`, one a parameter, the result last."""
+    if kernel["call"] == "convolution":
+        return _convolution(kernel["numbers"], tensors)
     if kernel["call"] != "product":
         raise ProtocolError("internal", f"no library call {kernel['call']}")
     names = list(kernel["extents"])
@@ -25,6 +27,14 @@ def bind(kernel, tensors):
     dims = [iters[-1]] if not batched and set(strides) <= {iters[-1]} else iters
     bias = _view(tensors[2], indices[2], dims, kernel["extents"])
     return functools.partial(torch.baddbmm if batched else torch.addmm, bias, a, b, out=out)
+
+
+def _convolution(numbers, tensors):
+    x, w, out = (tensor.as_strided(operand["size"], operand["stride"], tensor.storage_offset() + operand["offset"])
+                 for tensor, operand in zip(tensors, (numbers[key] for key in ("x", "w", "out"))))
+    flags = torch.backends.cudnn
+    return functools.partial(torch.ops.aten.cudnn_convolution.out, x, w, numbers["padding"], numbers["stride"], numbers["dilation"], 1,
+                             flags.benchmark, flags.deterministic, flags.allow_tf32, out=out)
 
 
 def affine(index):

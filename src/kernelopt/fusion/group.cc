@@ -38,7 +38,10 @@ bool pointwise(const Body& body) {
 
 class Builder {
  public:
-  Builder(const Program& program, bool challenges) : program_(program), challenges_(challenges), order_(program) {}
+  Builder(const Program& program, const std::vector<std::vector<int>>& challenges)
+      : program_(program), challenges_(challenges), order_(program) {
+    for (const auto& set : challenges) claimed_.insert(set.begin(), set.end());
+  }
 
   Decomposition run() {
     for (size_t i = 0; i < program_.steps.size(); ++i) {
@@ -48,16 +51,15 @@ class Builder {
     }
     for (size_t i = 0; i < program_.steps.size(); ++i) {
       const Step& step = program_.steps[i];
-      if (step.kind != StepKind::kGenerated) continue;
+      if (step.kind != StepKind::kGenerated || claimed_.count(static_cast<int>(i)) > 0) continue;
       if (groupable(step)) place(i);
       else result_.kept.push_back({program_.graph, step.name, step.refused ? *step.refused : "no loop body"});
     }
     for (const auto& members : units_)
-      if (!members.empty() && groupable(program_.steps[static_cast<size_t>(members.front())]))
+      if (!members.empty() && groupable(program_.steps[static_cast<size_t>(members.front())]) && claimed_.count(members.front()) == 0)
         result_.groups.push_back(describe(members));
-    for (size_t i = 0; challenges_ && i < program_.steps.size(); ++i) {
-      if (program_.steps[i].kind != StepKind::kExtern || program_.steps[i].bodies.empty()) continue;
-      result_.groups.push_back(describe({static_cast<int>(i)}));
+    for (const auto& set : challenges_) {
+      result_.groups.push_back(describe(set));
       result_.groups.back().challenge = true;
     }
     std::sort(result_.groups.begin(), result_.groups.end(), [](const Group& a, const Group& b) { return a.steps < b.steps; });
@@ -76,7 +78,7 @@ class Builder {
     // Groups that the step depends on, latest first, then the group that was extended last.
     std::set<size_t> needed;
     for (const int earlier : order_.before(step))
-      if (groupable(program_.steps[static_cast<size_t>(earlier)])) needed.insert(unit_of_[static_cast<size_t>(earlier)]);
+      if (groupable(program_.steps[static_cast<size_t>(earlier)]) && claimed_.count(earlier) == 0) needed.insert(unit_of_[static_cast<size_t>(earlier)]);
     std::vector<size_t> candidates(needed.begin(), needed.end());
     std::sort(candidates.begin(), candidates.end(), [&](size_t a, size_t b) { return units_[a].back() > units_[b].back(); });
     if (last_ && !needed.count(*last_)) candidates.push_back(*last_);
@@ -266,7 +268,8 @@ class Builder {
   }
 
   const Program& program_;
-  const bool challenges_;
+  const std::vector<std::vector<int>>& challenges_;
+  std::set<int> claimed_;
   const StepOrder order_;
   // A unit is a step or, where steps were merged, a group under the index of one of them; the others are empty.
   std::vector<Members> units_;
@@ -278,7 +281,7 @@ class Builder {
 
 }  // namespace
 
-Decomposition decompose(const Program& program, bool challenges) { return Builder(program, challenges).run(); }
+Decomposition decompose(const Program& program, const std::vector<std::vector<int>>& challenges) { return Builder(program, challenges).run(); }
 
 std::vector<const Body*> group_bodies(const Program& program, const Group& group) {
   std::vector<const Body*> bodies;

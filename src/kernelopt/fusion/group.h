@@ -11,7 +11,7 @@ namespace kernelopt {
 
 struct Group {
   int graph = 0;
-  bool challenge = false;                  // a library call
+  bool challenge = false;                  // holds a library call
   std::vector<int> steps;                  // indices into Program::steps, ascending
   std::string digest;                      // from the bridge; empty until described
   std::vector<std::string> step_digests;   // of each member alone, same order as steps
@@ -43,8 +43,9 @@ struct Decomposition {
 
 // Merges adjacent generated steps of a program greedily while the union is convex (no path leaves it through an extern
 // step and returns) and a kernel plan can express it (shared outer loops with aligned buffer regions, or one is read
-// only elementwise by the other). With `challenges`, every library call whose loops are known is a group of its own as well. Pure.
-Decomposition decompose(const Program& program, bool challenges = false);
+// only elementwise by the other). Each set of `challenges` (ascending, disjoint, a library call in each) is a group of its own, and
+// its members join no other. Pure.
+Decomposition decompose(const Program& program, const std::vector<std::vector<int>>& challenges = {});
 
 // The bodies of a group in program order.
 std::vector<const Body*> group_bodies(const Program& program, const Group& group);

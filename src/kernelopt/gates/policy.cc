@@ -33,6 +33,8 @@ bool format_admitted(Precision precision, std::string_view format) {
   // bits, and rho decides. Two float16 parts lack the range as well: who uses them measures on the device whether the values fit.
   if (format == "bf16x6") return true;
   if (format == "fp16x3" || format == "bf16x3" || format == "tf32x3") return precision != Precision::kStrict;
+  // As many bits as TF32's in less range, which is guarded as above; only where the library computes in TF32 itself.
+  if (format == "fp16 for tf32") return precision != Precision::kStrict;
   return false;
 }
 

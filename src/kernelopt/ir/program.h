@@ -34,9 +34,23 @@ struct Buffer {
 
 enum class StepKind { kGenerated, kExtern, kTemplate, kNop };
 
+// A tensor in a buffer; offset and strides in elements.
+struct StridedOperand {
+  std::string name;
+  std::vector<int64_t> size, stride;
+  int64_t offset = 0;
+};
+
+// An ungrouped, untransposed convolution: x is (image, channel, place…), w (channel out, channel in, window…).
+struct ConvolutionNumbers {
+  std::vector<int64_t> stride, padding, dilation;  // one a spatial dim
+  StridedOperand x, w, out;
+};
+
 struct ExternCall {
   std::string call, op;
   std::vector<std::string> args;
+  std::optional<ConvolutionNumbers> convolution;
 };
 
 struct Step {

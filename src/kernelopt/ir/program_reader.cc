@@ -238,6 +238,31 @@ StepKind read_step_kind(const std::string& text) {
   throw Malformed{"step kind " + text};
 }
 
+StridedOperand read_operand(const json& document) {
+  StridedOperand operand;
+  operand.name = document.at("name").get<std::string>();
+  operand.size = document.at("size").get<std::vector<int64_t>>();
+  operand.stride = document.at("stride").get<std::vector<int64_t>>();
+  operand.offset = document.at("offset").get<int64_t>();
+  return operand;
+}
+
+ConvolutionNumbers read_convolution(const json& document) {
+  ConvolutionNumbers numbers;
+  numbers.stride = document.at("stride").get<std::vector<int64_t>>();
+  numbers.padding = document.at("padding").get<std::vector<int64_t>>();
+  numbers.dilation = document.at("dilation").get<std::vector<int64_t>>();
+  numbers.x = read_operand(document.at("x"));
+  numbers.w = read_operand(document.at("w"));
+  numbers.out = read_operand(document.at("out"));
+  const size_t rank = numbers.stride.size();
+  for (const auto* values : {&numbers.padding, &numbers.dilation})
+    if (values->size() != rank) throw Malformed{"a convolution of unclear rank"};
+  for (const auto* operand : {&numbers.x, &numbers.w, &numbers.out})
+    if (operand->size.size() != rank + 2 || operand->stride.size() != rank + 2) throw Malformed{"a convolution of unclear rank"};
+  return numbers;
+}
+
 Step read_step(const json& document, const std::map<std::string, Buffer>& buffers) {
   Step step;
   step.name = document.at("name").get<std::string>();
@@ -251,6 +276,7 @@ Step read_step(const json& document, const std::map<std::string, Buffer>& buffer
     step.extern_call.call = text_or(*call, "call", "");
     step.extern_call.op = text_or(*call, "op", "");
     step.extern_call.args = texts(*call, "args");
+    if (const json* numbers = find(*call, "convolution")) step.extern_call.convolution = read_convolution(*numbers);
   }
   const json* bodies = find(document, "bodies");
   if (step.refused || !bodies) return step;

@@ -45,7 +45,16 @@ nlohmann::json to_json(const ProductPlan& plan, bool sizes) {
   return document;
 }
 
+nlohmann::json to_json(const ConvolutionPlan& plan, bool sizes) {
+  nlohmann::json document{{"convolution", "fp16"}};
+  if (sizes)
+    document.update({{"block_m", plan.block_m}, {"block_n", plan.block_n}, {"block_k", plan.block_k}, {"warps", plan.warps},
+                     {"stages", plan.stages}});
+  return document;
+}
+
 nlohmann::json to_json(const KernelPlan& plan, bool sizes) {
+  if (plan.convolution) return to_json(*plan.convolution, sizes);
   if (plan.product) return to_json(*plan.product, sizes);
   nlohmann::json document;
   document["lanes"] = plan.lanes;

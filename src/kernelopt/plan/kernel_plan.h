@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernelopt/plan/convolution_plan.h"
 #include "kernelopt/plan/product_plan.h"
 
 namespace kernelopt {
@@ -110,7 +111,9 @@ struct KernelPlan {
   int lanes = 16;       // vector lanes of every value, whatever its type
   int threads = 1;      // 1: no parallel region at all
   MathVariant math = MathVariant::kPrecise;
-  std::optional<ProductPlan> product;  // a challenge to a library's product; then nothing else counts
+  // Challenges to library calls; with one of these nothing else counts.
+  std::optional<ProductPlan> product;
+  std::optional<ConvolutionPlan> convolution;
 };
 
 }  // namespace kernelopt

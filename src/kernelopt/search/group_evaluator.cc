@@ -14,8 +14,6 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* kOrdinary = "ordinary";
-// What a number format could get wrong without ordinary data showing it (docs/protocol.md, `group_inputs`).
-constexpr const char* kAdversarial[] = {"positive", "wide", "large", "special"};
 
 class Stopwatch {
  public:
@@ -71,7 +69,7 @@ Status GroupEvaluator::prepare(int seeds, bool adversarial) {
   if (std::exchange(judge_restarts_, judge_.restarts()) != judge_.restarts()) inputs_.clear();
   for (int i = 0; i < seeds; ++i) KO_RETURN_IF_ERROR(draw(context_.seed + 1 + static_cast<uint64_t>(i), kOrdinary));
   if (adversarial)
-    for (const char* input_case : kAdversarial) KO_RETURN_IF_ERROR(draw(context_.seed + 1, input_case));
+    for (const auto& input_case : context_.adversarial) KO_RETURN_IF_ERROR(draw(context_.seed + 1, input_case));
   judge_restarts_ = judge_.restarts();
   return ok_status();
 }

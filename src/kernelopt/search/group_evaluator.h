@@ -38,6 +38,8 @@ struct GroupContext {
   std::string fingerprint;
   Precision precision = Precision::kAccurate;
   Change change = Change::kRewrite;
+  // Cases beside ordinary inputs that a challenge is shown (docs/protocol.md, `group_inputs`).
+  std::vector<std::string> adversarial;
   uint64_t seed = 0;         // of inputs and bootstrap
   StoppingRule race;
 };

@@ -11,6 +11,8 @@
 #include "kernelopt/codegen/printer.h"
 #include "kernelopt/fusion/group.h"
 #include "kernelopt/plan/plan_space.h"
+#include "kernelopt/plan/challenges.h"
+#include "kernelopt/plan/convolution.h"
 #include "kernelopt/plan/product.h"
 
 int main(int argc, char** argv) {
@@ -56,7 +58,7 @@ int main(int argc, char** argv) {
     std::cerr << program.error().to_string() << "\n";
     return 2;
   }
-  const Decomposition decomposition = decompose(*program, target.kind == DeviceKind::kCuda);
+  const Decomposition decomposition = decompose(*program, target.kind == DeviceKind::kCuda ? challenge_sets(*program) : std::vector<std::vector<int>>{});
   for (size_t g = 0; g < decomposition.groups.size(); ++g) {
     if (only >= 0 && static_cast<size_t>(only) != g) continue;
     const Group& group = decomposition.groups[g];
@@ -69,14 +71,16 @@ int main(int argc, char** argv) {
       header["bodies"] = text;
     }
     if (group.challenge) {
-      const auto product = group_product(*program, group);
-      const auto plans = product ? product_starts(*product) : std::vector<ProductPlan>{};
+      std::vector<KernelPlan> plans;
+      if (const auto product = group_product(*program, group))
+        for (const auto& choice : product_starts(*product)) plans.emplace_back().product = choice;
+      if (const auto convolution = group_convolution(*program, group))
+        for (const auto& choice : convolution_starts(*convolution)) plans.emplace_back().convolution = choice;
       header["starts"] = plans.size();
       std::cout << header.dump() << "\n";
       for (size_t p = 0; p < plans.size() && p < static_cast<size_t>(starts); ++p) {
-        KernelPlan plan;
-        plan.product = plans[p];
-        nlohmann::json line{{"group", g}, {"kind", "product"}, {"description", plan_to_json(plan).dump()}};
+        const KernelPlan& plan = plans[p];
+        nlohmann::json line{{"group", g}, {"kind", "challenge"}, {"description", plan_to_json(plan).dump()}};
         const auto candidate = print_triton(*program, group, plan, target);
         if (candidate.ok()) line["candidate"] = candidate->to_json();
         else line["refused"] = candidate.error().to_string();

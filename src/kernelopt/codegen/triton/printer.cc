@@ -5,6 +5,7 @@
 
 #include "kernelopt/base/check.h"
 #include "kernelopt/codegen/canonical_names.h"
+#include "kernelopt/codegen/triton/convolution_kernel.h"
 #include "kernelopt/codegen/triton/nest_kernel.h"
 #include "kernelopt/codegen/triton/product_kernel.h"
 #include "kernelopt/plan/plan_space.h"
@@ -24,6 +25,11 @@ Result<Candidate> print_triton(const Program& program, const Group& group, const
     const auto product = group_product(program, group);
     if (!product) return Error(ErrorCode::kInternal, "a plan for a product, and a group that is none");
     return triton::print_product(program, group, *product, plan);
+  }
+  if (plan.convolution) {
+    const auto convolution = group_convolution(program, group);
+    if (!convolution) return Error(ErrorCode::kInternal, "a plan for a convolution, and a group that is none");
+    return triton::print_convolution(program, group, *convolution, plan);
   }
   KO_TRY(const LoweredKernel kernel, lower(program, group, plan));
   CandidateParts parts;

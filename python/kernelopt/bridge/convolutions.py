@@ -1,0 +1,101 @@
+"""Convolutions among the library calls, as loop bodies (DESIGN.md section 4, "Vendor calls may be challenged").
+
+    out[n, co, o...] = sum over ci, k... of x[n, ci, o*stride - padding + k*dilation] * w[co, ci, k...]
+
+with x zero outside its bounds. The body says so in full, for digests and regions; beside it the step carries the numbers
+themselves (`convolution` of docs/formats.md), from which references and candidates work.
+
+Self-contained: this module is part of the single-file runtime that optimized.py embeds (see runtime_source()).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernelopt.bridge.products import read_operand
+
+
+def convolution_of(name: str, kernel, entry_of, static_int) -> tuple[dict, dict] | None:
+    """(body, numbers) of an extern node that is an ungrouped, untransposed float32 convolution, which the library computes in
+    TF32; None for any other call. See product_body for the last two arguments."""
+    call = str(getattr(kernel, "python_kernel_name", None) or "").removeprefix("extern_kernels.")
+    if type(kernel).__name__ != "ExternKernelAlloc" or call != "convolution" or len(kernel.inputs) != 2:
+        return None
+    if torch.backends.cudnn.enabled and not torch.backends.cudnn.allow_tf32:
+        return None
+    given = dict(kernel.kwargs)
+    if given.get("bias") is not None or given.get("transposed") or given.get("groups", 1) != 1:
+        return None
+    x, w = (read_operand(item, entry_of, static_int) for item in kernel.inputs)
+    out = read_operand(kernel, entry_of, static_int)
+    if x is None or w is None or out is None:
+        return None
+    rank = len(x["size"]) - 2
+    stride, padding, dilation = ([static_int(value) for value in given[key]] for key in ("stride", "padding", "dilation"))
+    if not 1 <= rank <= 3 or any(len(values) != rank for values in (stride, padding, dilation)) or min(padding) < 0:
+        return None
+    if w["size"][1] != x["size"][1] or 0 in (*x["size"], *w["size"], *out["size"]):
+        return None
+    for dim in range(rank):
+        reach = x["size"][2 + dim] + 2 * padding[dim] - dilation[dim] * (w["size"][2 + dim] - 1) - 1
+        if out["size"][2 + dim] != reach // stride[dim] + 1:
+            return None
+    numbers = {"stride": stride, "padding": padding, "dilation": dilation, "x": x, "w": w, "out": out}
+    return _body(name, numbers, rank), numbers
+
+
+def _body(name: str, numbers: dict, rank: int) -> dict:
+    x, w, out = (numbers[key] for key in ("x", "w", "out"))
+    extents = [*out["size"], x["size"][1], *w["size"][2:]]
+    variables = [f"p{number}" for number in range(len(extents))]
+    iters, over = variables[: 2 + rank], variables[2 + rank:]
+    ops: list[dict] = []
+
+    def add(op: str, **fields) -> int:
+        ops.append({"id": len(ops), "op": op, **fields})
+        return len(ops) - 1
+
+    places, mask = [], None
+    for dim in range(rank):
+        terms = [_times(iters[2 + dim], numbers["stride"][dim]), _times(over[1 + dim], numbers["dilation"][dim])]
+        if numbers["padding"][dim]:
+            terms.append(-numbers["padding"][dim])
+        places.append({"add": terms})
+        if not numbers["padding"][dim]:
+            continue
+        at = add("index_expr", index=places[-1], dtype="int64")
+        for comparison, bound in (("ge", 0), ("lt", x["size"][2 + dim])):
+            limit = add("constant", value=bound, dtype="int64")
+            inside = add(comparison, args=[at, limit])
+            mask = inside if mask is None else add("and_", args=[mask, inside])
+    index = {"add": [x["offset"], _times(iters[0], x["stride"][0]), _times(over[0], x["stride"][1]),
+                     *({"mul": [x["stride"][2 + dim], place]} for dim, place in enumerate(places))]}
+    if mask is None:
+        value = add("load", buffer=x["name"], index=index)
+    else:
+        inner = len(ops)
+        ops.append({"id": inner + 1, "op": "masked", "args": [mask], "value": 0.0,
+                    "block": {"ops": [{"id": inner, "op": "load", "buffer": x["name"], "index": index}], "results": [inner]}})
+        value = inner + 1
+        ops_offset = 1
+    # A masked op takes two ids.
+    taken = 0 if mask is None else ops_offset
+
+    def late(op: str, **fields) -> int:
+        ops.append({"id": len(ops) + taken, "op": op, **fields})
+        return len(ops) - 1 + taken
+
+    weight = {"add": [w["offset"], _times(iters[1], w["stride"][0]), _times(over[0], w["stride"][1]),
+                      *(_times(over[1 + dim], w["stride"][2 + dim]) for dim in range(rank))]}
+    loaded = late("load", buffer=w["name"], index=weight)
+    product = late("mul", args=[value, loaded])
+    total = late("reduction", type="sum", dtype="float32", src_dtype="float32", args=[product])
+    target = {"add": [out["offset"], *(_times(var, step) for var, step in zip(iters, out["stride"]))]}
+    ops.append({"id": -1, "op": "store_reduction", "buffer": out["name"], "index": target, "args": [total]})
+    return {"name": name, "ops": ops, "vars": [
+        {"name": var, "extent": extent, "kind": "iter" if number < 2 + rank else "reduce"}
+        for number, (var, extent) in enumerate(zip(variables, extents))]}
+
+
+def _times(variable: str, factor: int):
+    return variable if factor == 1 else {"mul": [factor, variable]}

@@ -1,0 +1,308 @@
+// Reading guide. A convolution is a product: rows are the pixels of the result, columns its channels, and k runs over the places
+// of the window and, innermost, the channels of x, which the narrowing pass has put side by side (padded with zeros to whole
+// steps). A step loads one place of the window for all rows, masked where it falls outside the image.
+//
+// The guard. fp16 holds ten bits of mantissa as TF32 does, but no digit below 2^-24 (an element is off by 2^-25 at most) and
+// nothing from 2^15 on. Over a row of the result, with e the sum of the squares of x that it sees, the lost digits amount to at most
+//     2^-25 * sqrt(|w|^2 + n * e)              (|w| over all of w, n the channels of the result),
+// while TF32's rounding amounts to about 2^-12 of every term, over the row at least 2^-12 * sqrt(e) * the least norm of w over the places of
+// k. A row passes where the first is at most twice the second: |w|^2 + n * e <= 2^28 * least^2 * e, or where x is all zero. NaN fails.
+#include "kernelopt/codegen/triton/convolution_kernel.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "kernelopt/codegen/canonical_names.h"
+#include "kernelopt/codegen/triton/ops.h"
+#include "kernelopt/plan/plan_space.h"
+
+namespace kernelopt::triton {
+namespace {
+
+constexpr int64_t kTilePixels = 64;
+constexpr int64_t kWeightRows = 64;
+constexpr int64_t kSafeK = 16;
+constexpr const char* kTooLarge = "32768.0";
+
+int64_t up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+int64_t blocks(int64_t value, int64_t of) { return (value + of - 1) / of; }
+int64_t all(const std::vector<int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<int64_t>());
+}
+
+class ConvolutionPrinter {
+ public:
+  ConvolutionPrinter(const Program& program, const Group& group, const Convolution& convolution, const ConvolutionPlan& plan)
+      : program_(program), conv_(convolution), plan_(plan), names_(canonical_names(group)), rank_(convolution.size.size()) {
+    deep_ = up(conv_.channels, plan.block_k);
+    columns_ = up(conv_.outputs, plan.block_n);
+    places_ = all(conv_.window);
+    source_pixels_ = conv_.batch * all(conv_.size);
+    int64_t largest = std::max({source_pixels_ * deep_, conv_.pixels() * columns_, columns_ * places_ * deep_});
+    for (const auto& [name, canonical] : names_) largest = std::max(largest, program.buffer(name).storage_elements());
+    wide_ = largest >= (int64_t{1} << 31);
+  }
+
+  Result<CandidateParts> print() {
+    parts_.language = "triton";
+    parts_.formats = {"fp16 for tf32"};
+    declare("x16", DType::kFloat16, source_pixels_ * deep_);
+    declare("w16", DType::kFloat16, columns_ * places_ * deep_);
+    declare("energy", DType::kFloat32, source_pixels_);
+    declare("norms", DType::kFloat32, places_ * deep_);
+    narrow_x();
+    narrow_w();
+    KO_RETURN_IF_ERROR(multiply());
+    return std::move(parts_);
+  }
+
+ private:
+  using Params = std::vector<std::pair<std::string, ParamRole>>;
+
+  std::string index(const std::string& text) const { return wide_ ? "(" + text + ").to(tl.int64)" : text; }
+
+  void declare(const std::string& name, DType type, int64_t elements) {
+    parts_.scratch.push_back({name, type, elements, false});
+    scratch_types_[name] = type;
+  }
+
+  void add_kernel(const std::string& name, const Params& params, const std::string& text, int64_t programs, int warps, int stages) {
+    KernelSource kernel;
+    kernel.name = name;
+    Launch launch;
+    std::string list;
+    for (const auto& [param, role] : params) {
+      list += (list.empty() ? "" : ", ") + param;
+      kernel.params.push_back({param, role == ParamRole::kScratch ? scratch_types_.at(param) : buffer_of(param).dtype, role});
+      launch.args.push_back(param);
+    }
+    std::string head = "import triton\nimport triton.language as tl\n";
+    if (text.find("libdevice.") != std::string::npos || helper_source(helpers_).find("libdevice.") != std::string::npos)
+      head += "from triton.language.extra import libdevice\n";
+    kernel.source = head + "\n" + helper_source(helpers_) + fmt::format("@triton.jit\ndef {}({}):\n{}", name, list, text);
+    helpers_.clear();
+    launch.kernel = name;
+    launch.programs = programs;
+    launch.warps = warps;
+    launch.stages = stages;
+    parts_.kernels.push_back(std::move(kernel));
+    parts_.launches.push_back(std::move(launch));
+  }
+  const Buffer& buffer_of(const std::string& canonical) const {
+    for (const auto& [name, short_name] : names_)
+      if (short_name == canonical) return program_.buffer(name);
+    KO_CHECK(false, "a canonical name without a buffer");
+  }
+
+  // Lines that take the flat pixel number `from` apart: z is the image, s0, s1, … the place.
+  static std::string apart(const std::string& from, const std::vector<int64_t>& extents, const std::string& place) {
+    std::string text = fmt::format("    rest = {}\n", from);
+    for (size_t dim = extents.size(); dim-- > 0;)
+      text += fmt::format("    {}{} = rest % {}\n    rest = rest // {}\n", place, dim, extents[dim], extents[dim]);
+    return text + "    z = rest\n";
+  }
+
+  void narrow_x() {
+    const int64_t tile = std::min<int64_t>(64, deep_);
+    std::string text = "    pid = tl.program_id(0)\n";
+    text += fmt::format("    p = {}\n", index(fmt::format("pid * {} + tl.arange(0, {})[:, None]", kTilePixels, kTilePixels)));
+    text += apart("p", conv_.size, "s");
+    std::string place = fmt::format("{} + z * {}", conv_.x.offset, conv_.x.stride[0]);
+    for (size_t dim = 0; dim < rank_; ++dim) place += fmt::format(" + s{} * {}", dim, conv_.x.stride[2 + dim]);
+    text += fmt::format("    base = {}\n    total = tl.zeros([{}, {}], tl.float32)\n", place, kTilePixels, tile);
+    text += fmt::format("    for t in range(0, {}, {}):\n        c = t + tl.arange(0, {})[None, :]\n", deep_, tile, tile);
+    text += fmt::format("        x = tl.load({} + base + c * {}, mask=(p < {}) & (c < {}), other=0.0)\n", names_.at(conv_.x.name),
+                        conv_.x.stride[1], source_pixels_, conv_.channels);
+    text += fmt::format("        tl.store(x16 + p * {} + c, x.to(tl.float16), mask=(p < {}) & (c < {}))\n", deep_, source_pixels_, deep_);
+    text += fmt::format("        total += tl.where(tl.abs(x) < {}, x * x, float('nan'))\n", kTooLarge);
+    text += fmt::format("    q = pid * {} + tl.arange(0, {})\n    tl.store(energy + q, tl.sum(total, 1), mask=q < {})\n", kTilePixels, kTilePixels,
+                        source_pixels_);
+    add_kernel("narrow_x", {{names_.at(conv_.x.name), ParamRole::kIn}, {"x16", ParamRole::kScratch}, {"energy", ParamRole::kScratch}}, text,
+               blocks(source_pixels_, kTilePixels), 8, 1);
+  }
+
+  // w as (channel out, place, channel in), and its norm over the channels out for every place and channel in.
+  void narrow_w() {
+    const int64_t tile = std::min<int64_t>(64, deep_), tiles = blocks(deep_, tile);
+    std::string text = fmt::format("    pid = tl.program_id(0)\n    c = pid % {} * {} + tl.arange(0, {})[None, :]\n    place = pid // {}\n", tiles, tile, tile, tiles);
+    text += "    rest = place\n";
+    std::string where = std::to_string(conv_.w.offset);
+    for (size_t dim = rank_; dim-- > 0;) {
+      text += fmt::format("    u{} = rest % {}\n    rest = rest // {}\n", dim, conv_.window[dim], conv_.window[dim]);
+      where += fmt::format(" + u{} * {}", dim, conv_.w.stride[2 + dim]);
+    }
+    text += fmt::format("    total = tl.zeros([{}, {}], tl.float32)\n    for t in range(0, {}, {}):\n", kWeightRows, tile, columns_, kWeightRows);
+    text += fmt::format("        n = t + tl.arange(0, {})[:, None]\n", kWeightRows);
+    text += fmt::format("        w = tl.load({} + {} + n * {} + c * {}, mask=(n < {}) & (c < {}), other=0.0)\n", names_.at(conv_.w.name), where,
+                        conv_.w.stride[0], conv_.w.stride[1], conv_.outputs, conv_.channels);
+    text += fmt::format("        tl.store(w16 + {} * {} + place * {} + c, w.to(tl.float16), mask=(n < {}) & (c < {}))\n", index("n"), places_ * deep_,
+                        deep_, columns_, deep_);
+    text += fmt::format("        total += tl.where(tl.abs(w) < {}, w * w, float('nan'))\n", kTooLarge);
+    // The padding's norm takes no part: infinite, where the least counts.
+    text += fmt::format("    d = pid % {} * {} + tl.arange(0, {})\n    sums = tl.where(d < {}, tl.sum(total, 0), float('inf'))\n", tiles, tile, tile, conv_.channels);
+    text += fmt::format("    tl.store(norms + place * {} + d, sums, mask=d < {})\n", deep_, deep_);
+    add_kernel("narrow_w", {{names_.at(conv_.w.name), ParamRole::kIn}, {"w16", ParamRole::kScratch}, {"norms", ParamRole::kScratch}}, text,
+               tiles * places_, 4, 1);
+  }
+
+  // Lines that set i0, i1, … to the place in x and `inside`, for the place of the window with number `from`.
+  std::string window_lines(const std::string& margin, const std::string& from) const {
+    std::string text = margin + "rest = " + from + "\n", inside = "row_fine";
+    for (size_t dim = rank_; dim-- > 0;) {
+      text += fmt::format("{0}u = rest % {1}\n{0}rest = rest // {1}\n", margin, conv_.window[dim]);
+      text += fmt::format("{}i{} = o{} * {} + u * {} - {}\n", margin, dim, dim, conv_.stride[dim], conv_.dilation[dim], conv_.padding[dim]);
+      inside += fmt::format(" & (i{0} >= 0) & (i{0} < {1})", dim, conv_.size[dim]);
+    }
+    return text + margin + "inside = " + inside + "\n";
+  }
+  std::string pixel_of_x() const {
+    std::string text = "z";
+    for (size_t dim = 0; dim < rank_; ++dim) text = fmt::format("({} * {} + i{})", text, conv_.size[dim], dim);
+    return text;
+  }
+
+  Status multiply() {
+    const int64_t bm = plan_.block_m, bn = plan_.block_n, bk = plan_.block_k;
+    const int64_t pixels = conv_.pixels(), mts = blocks(pixels, bm), nts = columns_ / bn, steps = deep_ / bk;
+    std::string text = fmt::format("    pid = tl.program_id(0)\n    nt = pid % {}\n    mt = pid // {}\n", nts, nts);
+    text += fmt::format("    m = {}\n    n = {}\n", index(fmt::format("mt * {} + tl.arange(0, {})", bm, bm)),
+                        index(fmt::format("nt * {} + tl.arange(0, {})", bn, bn)));
+    text += fmt::format("    row_fine = m < {}\n", pixels) + apart("m", conv_.out_size, "o");
+    text += fmt::format("    k = tl.arange(0, {})\n    acc = tl.zeros([{}, {}], tl.float32)\n    for t in range({}):\n", bk, bm, bn, places_ * steps);
+    text += fmt::format("        place = t // {}\n        c = t % {} * {}\n", steps, steps, bk) + window_lines("        ", "place");
+    text += fmt::format("        x = tl.load(x16 + ({} * {} + c)[:, None] + k[None, :], mask=inside[:, None], other=0.0)\n", pixel_of_x(), deep_);
+    text += fmt::format("        y = tl.load(w16 + n[None, :] * {} + (place * {} + c) + k[:, None])\n", places_ * deep_, deep_);
+    text += "        acc = tl.dot(x, y, acc=acc)\n";
+    // The guard: what each row sees of x, and the norms of w.
+    text += fmt::format("    seen = tl.zeros([{}], tl.float32)\n    for place in range({}):\n", bm, places_) + window_lines("        ", "place");
+    text += fmt::format("        seen += tl.load(energy + {}, mask=inside, other=0.0)\n", pixel_of_x());
+    const int64_t chunk = 1024, norms = places_ * deep_;
+    text += fmt::format("    least = tl.full([{0}], float('inf'), tl.float32)\n    whole = tl.zeros([{0}], tl.float32)\n    for t in range(0, {1}, {0}):\n", chunk, norms);
+    text += fmt::format("        d = t + tl.arange(0, {})\n        w = tl.load(norms + d, mask=d < {}, other=float('inf'))\n", chunk, norms);
+    text += "        least = tl.where(w >= 0.0, tl.minimum(least, w), -1.0)\n        whole += tl.where(w < float('inf'), w, 0.0)\n";
+    text += "    low = seen * 0.0 + tl.min(least, 0)\n    norm = seen * 0.0 + tl.sum(whole, 0)\n";
+    text += fmt::format("    fine = ((norm + {}.0 * seen) <= 268435456.0 * low * seen) | ((seen == 0.0) & (low >= 0.0))\n", conv_.outputs);
+    text += "    bad = tl.max(tl.where(fine | (row_fine == 0), 0, 1), 0)\n";
+    Params params{{names_.at(conv_.x.name), ParamRole::kIn}};
+    if (conv_.w.name != conv_.x.name) params.emplace_back(names_.at(conv_.w.name), ParamRole::kIn);
+    for (const char* name : {"x16", "w16", "energy", "norms"}) params.emplace_back(name, ParamRole::kScratch);
+    text += "    if bad != 0:\n" + safe_lines(bm, bn);
+    KO_TRY(const std::string late, late_lines(params));
+    add_kernel("multiply", params, text + late, mts * nts, plan_.warps, plan_.stages);
+    return ok_status();
+  }
+
+  // The same block in the library's own format, from x and w as they are.
+  std::string safe_lines(int64_t bm, int64_t bn) const {
+    const int64_t steps = blocks(conv_.channels, kSafeK);
+    std::string text = fmt::format("        acc = tl.zeros([{}, {}], tl.float32)\n        for t in range({}):\n", bm, bn, places_ * steps);
+    text += fmt::format("            place = t // {}\n            c = t % {} * {} + tl.arange(0, {})\n", steps, steps, kSafeK, kSafeK);
+    text += window_lines("            ", "place");
+    std::string from = fmt::format("{} + z * {}", conv_.x.offset, conv_.x.stride[0]);
+    for (size_t dim = 0; dim < rank_; ++dim) from += fmt::format(" + i{} * {}", dim, conv_.x.stride[2 + dim]);
+    text += fmt::format("            x = tl.load({} + ({})[:, None] + c[None, :] * {}, mask=inside[:, None] & (c[None, :] < {}), other=0.0)\n",
+                        names_.at(conv_.x.name), from, conv_.x.stride[1], conv_.channels);
+    text += "            rest = place\n";
+    std::string weight = std::to_string(conv_.w.offset);
+    for (size_t dim = rank_; dim-- > 0;) {
+      text += fmt::format("            v{} = rest % {}\n            rest = rest // {}\n", dim, conv_.window[dim], conv_.window[dim]);
+      weight += fmt::format(" + v{} * {}", dim, conv_.w.stride[2 + dim]);
+    }
+    text += fmt::format("            y = tl.load({} + {} + n[None, :] * {} + c[:, None] * {}, mask=(n[None, :] < {}) & (c[:, None] < {}), other=0.0)\n",
+                        names_.at(conv_.w.name), weight, conv_.w.stride[0], conv_.w.stride[1], conv_.outputs, conv_.channels);
+    return text + "            acc = tl.dot(x, y, acc=acc, input_precision=\"tf32\")\n";
+  }
+
+  // What follows, over rows m and columns n.
+  Result<std::string> late_lines(Params& params) {
+    const std::string mask = fmt::format("row_fine[:, None] & (n[None, :] < {})", conv_.outputs);
+    const auto touch = [&](const std::string& buffer, ParamRole role) {
+      const std::string& name = names_.at(buffer);
+      for (const auto& [known, known_role] : params)
+        if (known == name) return name;
+      params.emplace_back(name, role);
+      return name;
+    };
+    if (!conv_.late)
+      return fmt::format("    tl.store({} + {}, acc, mask={})\n", touch(conv_.out.name, ParamRole::kOut), index_text(conv_.out_place()), mask);
+    std::map<ValueId, Value> values;
+    std::string text;
+    size_t number = 0;
+    for (const auto& f : conv_.late->ops) {
+      const Op& op = f.op;
+      const std::string name = fmt::format("l{}", number++);
+      if (op.code == OpCode::kLoad && op.buffer == conv_.out.name) {
+        values[op.id] = {"acc", DType::kFloat32, false, kRows | kColumns};
+        continue;
+      }
+      if (op.code == OpCode::kLoad) {
+        const DType type = program_.buffer(op.buffer).dtype;
+        text += fmt::format("    {} = tl.load({} + {}, mask={}, other=0){}\n", name, touch(op.buffer, ParamRole::kIn), index_text(op.index), mask,
+                            after_load(type));
+      } else if (op.code == OpCode::kStore) {
+        const DType type = program_.buffer(op.buffer).dtype;
+        text += fmt::format("    tl.store({} + {}, {}, mask={})\n", touch(op.buffer, ParamRole::kOut), index_text(op.index),
+                            as_type(values.at(op.args[0]), type), mask);
+        continue;
+      } else {
+        std::vector<Value> args;
+        for (const ValueId arg : op.args) args.push_back(values.at(arg));
+        KO_TRY(const std::string right, pointwise(op, args, helpers_));
+        text += fmt::format("    {} = {}\n", name, right);
+      }
+      values[op.id] = {name, op.dtype, false, kRows | kColumns};
+    }
+    return text;
+  }
+
+  // Two-dimensional; indices of whole bodies are never negative.
+  std::string index_text(const Expr& expr) const {
+    const auto joined = [&](const char* sign) {
+      std::string text;
+      for (const auto& arg : expr.args()) text += (text.empty() ? "" : sign) + index_text(arg);
+      return "(" + text + ")";
+    };
+    switch (expr.kind()) {
+      case Expr::Kind::kConst: return fmt::format("(m[:, None] * 0 + {})", expr.const_value());
+      case Expr::Kind::kVar: return expr.var_name() == Convolution::kPixel ? "m[:, None]" : "n[None, :]";
+      case Expr::Kind::kAdd: return joined(" + ");
+      case Expr::Kind::kMul: return joined(" * ");
+      case Expr::Kind::kFloorDiv: return joined(" // ");
+      case Expr::Kind::kMod: return joined(" % ");
+      case Expr::Kind::kMin: case Expr::Kind::kMax: {
+        std::string text = index_text(expr.args()[0]);
+        const char* function = expr.kind() == Expr::Kind::kMin ? "tl.minimum" : "tl.maximum";
+        for (size_t i = 1; i < expr.args().size(); ++i) text = fmt::format("{}({}, {})", function, text, index_text(expr.args()[i]));
+        return text;
+      }
+    }
+    return "0";
+  }
+
+  const Program& program_;
+  const Convolution& conv_;
+  const ConvolutionPlan& plan_;
+  const std::map<std::string, std::string> names_;
+  const size_t rank_;
+  bool wide_ = false;
+  int64_t deep_ = 0, columns_ = 0;  // channels in and out, padded
+  int64_t places_ = 1;              // of the window
+  int64_t source_pixels_ = 1;
+  CandidateParts parts_;
+  std::map<std::string, DType> scratch_types_;
+  std::vector<std::string> helpers_;
+};
+
+}  // namespace
+
+Result<Candidate> print_convolution(const Program& program, const Group& group, const Convolution& convolution, const KernelPlan& plan) {
+  KO_TRY(CandidateParts parts, ConvolutionPrinter(program, group, convolution, *plan.convolution).print());
+  parts.group = group.digest;
+  parts.plan = plan_to_json(plan);
+  return Candidate(std::move(parts));
+}
+
+}  // namespace kernelopt::triton
