@@ -150,9 +150,9 @@ class ConvolutionPrinter {
 
   // Lines that set i0, i1, … to the place in x and `inside`, for the place of the window with number `from`.
   std::string window_lines(const std::string& margin, const std::string& from) const {
-    std::string text = margin + "rest = " + from + "\n", inside = "row_fine";
+    std::string text = margin + "left = " + from + "\n", inside = "row_fine";
     for (size_t dim = rank_; dim-- > 0;) {
-      text += fmt::format("{0}u = rest % {1}\n{0}rest = rest // {1}\n", margin, conv_.window[dim]);
+      text += fmt::format("{0}u = left % {1}\n{0}left = left // {1}\n", margin, conv_.window[dim]);
       text += fmt::format("{}i{} = o{} * {} + u * {} - {}\n", margin, dim, dim, conv_.stride[dim], conv_.dilation[dim], conv_.padding[dim]);
       inside += fmt::format(" & (i{0} >= 0) & (i{0} < {1})", dim, conv_.size[dim]);
     }
@@ -181,7 +181,7 @@ class ConvolutionPrinter {
     text += fmt::format("        seen += tl.load(energy + {}, mask=inside, other=0.0)\n", pixel_of_x());
     const int64_t chunk = 1024, norms = places_ * deep_;
     text += fmt::format("    least = tl.full([{0}], float('inf'), tl.float32)\n    whole = tl.zeros([{0}], tl.float32)\n    for t in range(0, {1}, {0}):\n", chunk, norms);
-    text += fmt::format("        d = t + tl.arange(0, {})\n        w = tl.load(norms + d, mask=d < {}, other=float('inf'))\n", chunk, norms);
+    text += fmt::format("        e = t + tl.arange(0, {})\n        w = tl.load(norms + e, mask=e < {}, other=float('inf'))\n", chunk, norms);
     text += "        least = tl.where(w >= 0.0, tl.minimum(least, w), -1.0)\n        whole += tl.where(w < float('inf'), w, 0.0)\n";
     text += "    low = seen * 0.0 + tl.min(least, 0)\n    norm = seen * 0.0 + tl.sum(whole, 0)\n";
     text += fmt::format("    fine = ((norm + {}.0 * seen) <= 268435456.0 * low * seen) | ((seen == 0.0) & (low >= 0.0))\n", conv_.outputs);
@@ -199,19 +199,19 @@ class ConvolutionPrinter {
   std::string safe_lines(int64_t bm, int64_t bn) const {
     const int64_t steps = blocks(conv_.channels, kSafeK);
     std::string text = fmt::format("        acc = tl.zeros([{}, {}], tl.float32)\n        for t in range({}):\n", bm, bn, places_ * steps);
-    text += fmt::format("            place = t // {}\n            c = t % {} * {} + tl.arange(0, {})\n", steps, steps, kSafeK, kSafeK);
+    text += fmt::format("            place = t // {}\n            d = t % {} * {} + tl.arange(0, {})\n", steps, steps, kSafeK, kSafeK);
     text += window_lines("            ", "place");
     std::string from = fmt::format("{} + z * {}", conv_.x.offset, conv_.x.stride[0]);
     for (size_t dim = 0; dim < rank_; ++dim) from += fmt::format(" + i{} * {}", dim, conv_.x.stride[2 + dim]);
-    text += fmt::format("            x = tl.load({} + ({})[:, None] + c[None, :] * {}, mask=inside[:, None] & (c[None, :] < {}), other=0.0)\n",
+    text += fmt::format("            x = tl.load({} + ({})[:, None] + d[None, :] * {}, mask=inside[:, None] & (d[None, :] < {}), other=0.0)\n",
                         names_.at(conv_.x.name), from, conv_.x.stride[1], conv_.channels);
-    text += "            rest = place\n";
+    text += "            left = place\n";
     std::string weight = std::to_string(conv_.w.offset);
     for (size_t dim = rank_; dim-- > 0;) {
-      text += fmt::format("            v{} = rest % {}\n            rest = rest // {}\n", dim, conv_.window[dim], conv_.window[dim]);
+      text += fmt::format("            v{} = left % {}\n            left = left // {}\n", dim, conv_.window[dim], conv_.window[dim]);
       weight += fmt::format(" + v{} * {}", dim, conv_.w.stride[2 + dim]);
     }
-    text += fmt::format("            y = tl.load({} + {} + n[None, :] * {} + c[:, None] * {}, mask=(n[None, :] < {}) & (c[:, None] < {}), other=0.0)\n",
+    text += fmt::format("            y = tl.load({} + {} + n[None, :] * {} + d[:, None] * {}, mask=(n[None, :] < {}) & (d[:, None] < {}), other=0.0)\n",
                         names_.at(conv_.w.name), weight, conv_.w.stride[0], conv_.w.stride[1], conv_.outputs, conv_.channels);
     return text + "            acc = tl.dot(x, y, acc=acc, input_precision=\"tf32\")\n";
   }
@@ -227,7 +227,7 @@ class ConvolutionPrinter {
       return name;
     };
     if (!conv_.late)
-      return fmt::format("    tl.store({} + {}, acc, mask={})\n", touch(conv_.out.name, ParamRole::kOut), index_text(conv_.out_place()), mask);
+      return fmt::format("    tl.store({} + {}, acc, mask={})\n", touch(conv_.out.name, ParamRole::kOut), place_text(conv_.out_place()), mask);
     std::map<ValueId, Value> values;
     std::string text;
     size_t number = 0;
@@ -240,11 +240,11 @@ class ConvolutionPrinter {
       }
       if (op.code == OpCode::kLoad) {
         const DType type = program_.buffer(op.buffer).dtype;
-        text += fmt::format("    {} = tl.load({} + {}, mask={}, other=0){}\n", name, touch(op.buffer, ParamRole::kIn), index_text(op.index), mask,
+        text += fmt::format("    {} = tl.load({} + {}, mask={}, other=0){}\n", name, touch(op.buffer, ParamRole::kIn), place_text(op.index), mask,
                             after_load(type));
       } else if (op.code == OpCode::kStore) {
         const DType type = program_.buffer(op.buffer).dtype;
-        text += fmt::format("    tl.store({} + {}, {}, mask={})\n", touch(op.buffer, ParamRole::kOut), index_text(op.index),
+        text += fmt::format("    tl.store({} + {}, {}, mask={})\n", touch(op.buffer, ParamRole::kOut), place_text(op.index),
                             as_type(values.at(op.args[0]), type), mask);
         continue;
       } else {
@@ -258,7 +258,9 @@ class ConvolutionPrinter {
     return text;
   }
 
-  // Two-dimensional; indices of whole bodies are never negative.
+  // Of the full shape, as masks are.
+  std::string place_text(const Expr& expr) const { return index_text(expr) + " + (m[:, None] + n[None, :]) * 0"; }
+  // Indices of whole bodies are never negative.
   std::string index_text(const Expr& expr) const {
     const auto joined = [&](const char* sign) {
       std::string text;
@@ -266,7 +268,7 @@ class ConvolutionPrinter {
       return "(" + text + ")";
     };
     switch (expr.kind()) {
-      case Expr::Kind::kConst: return fmt::format("(m[:, None] * 0 + {})", expr.const_value());
+      case Expr::Kind::kConst: return std::to_string(expr.const_value());
       case Expr::Kind::kVar: return expr.var_name() == Convolution::kPixel ? "m[:, None]" : "n[None, :]";
       case Expr::Kind::kAdd: return joined(" + ");
       case Expr::Kind::kMul: return joined(" * ");
