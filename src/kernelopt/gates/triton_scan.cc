@@ -43,7 +43,7 @@ const std::set<std::string>& argument_names() {
   return names;
 }
 const std::set<std::string>& strings() {
-  static const std::set<std::string> texts = {"inf", "-inf", "nan", "relaxed", "index out of bounds", "evict_first", "evict_last", "ieee", "tf32"};
+  static const std::set<std::string> texts = {"inf", "-inf", "nan", "relaxed", "index out of bounds", "evict_first", "evict_last", "ieee"};
   return texts;
 }
 

@@ -195,7 +195,7 @@ class ConvolutionPrinter {
     return ok_status();
   }
 
-  // The same block in the library's own format, from x and w as they are.
+  // The same block in fp32 units, from x and w as they are. (Triton truncates to TF32 where the library rounds.)
   std::string safe_lines(int64_t bm, int64_t bn) const {
     const int64_t steps = blocks(conv_.channels, kSafeK);
     std::string text = fmt::format("        acc = tl.zeros([{}, {}], tl.float32)\n        for t in range({}):\n", bm, bn, places_ * steps);
@@ -213,7 +213,7 @@ class ConvolutionPrinter {
     }
     text += fmt::format("            y = tl.load({} + {} + n[None, :] * {} + d[:, None] * {}, mask=(n[None, :] < {}) & (d[:, None] < {}), other=0.0)\n",
                         names_.at(conv_.w.name), weight, conv_.w.stride[0], conv_.w.stride[1], conv_.outputs, conv_.channels);
-    return text + "            acc = tl.dot(x, y, acc=acc, input_precision=\"tf32\")\n";
+    return text + "            acc = tl.dot(x, y, acc=acc, input_precision=\"ieee\")\n";
   }
 
   // What follows, over rows m and columns n.
