@@ -425,7 +425,7 @@ Status Pipeline::time_groups() {
       const Program& program = *state_.programs[static_cast<size_t>(group.program)];
       if (const auto product = group_product(program, group.group)) floor = challenge_floor(product_work(*product), state_.target);
       if (const auto convolution = group_convolution(program, group.group))
-        floor = challenge_floor({bytes, convolution_operations(*convolution), 3}, state_.target);
+        floor = challenge_floor({bytes, convolution_operations(*convolution), 4}, state_.target);
     }
     group.floor_seconds = std::min(floor.total().count(), time->baseline.count());
     group.outlook = {model_seconds, group.copies, time->baseline.count(), group.floor_seconds};

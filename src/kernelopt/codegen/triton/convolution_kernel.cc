@@ -56,6 +56,7 @@ class ConvolutionPrinter {
     narrow_x();
     narrow_w();
     KO_RETURN_IF_ERROR(multiply());
+    KO_RETURN_IF_ERROR(safe_rows());
     return std::move(parts_);
   }
 
@@ -164,41 +165,44 @@ class ConvolutionPrinter {
     return text;
   }
 
-  Status multiply() {
-    const int64_t bm = plan_.block_m, bn = plan_.block_n, bk = plan_.block_k;
-    const int64_t pixels = conv_.pixels(), mts = blocks(pixels, bm), nts = columns_ / bn, steps = deep_ / bk;
+  // The rows and columns of a block, and what is known of them.
+  std::string block_lines(int64_t bm, int64_t bn) const {
+    const int64_t nts = columns_ / bn;
     std::string text = fmt::format("    pid = tl.program_id(0)\n    nt = pid % {}\n    mt = pid // {}\n", nts, nts);
     text += fmt::format("    m = {}\n    n = {}\n", index(fmt::format("mt * {} + tl.arange(0, {})", bm, bm)),
                         index(fmt::format("nt * {} + tl.arange(0, {})", bn, bn)));
-    text += fmt::format("    row_fine = m < {}\n", pixels) + apart("m", conv_.out_size, "o");
+    return text + fmt::format("    row_fine = m < {}\n", conv_.pixels()) + apart("m", conv_.out_size, "o");
+  }
+
+  Status multiply() {
+    const int64_t bm = plan_.block_m, bn = plan_.block_n, bk = plan_.block_k, steps = deep_ / bk;
+    std::string text = block_lines(bm, bn);
     text += fmt::format("    k = tl.arange(0, {})\n    acc = tl.zeros([{}, {}], tl.float32)\n    for t in range({}):\n", bk, bm, bn, places_ * steps);
     text += fmt::format("        place = t // {}\n        c = t % {} * {}\n", steps, steps, bk) + window_lines("        ", "place");
     text += fmt::format("        x = tl.load(x16 + ({} * {} + c)[:, None] + k[None, :], mask=inside[:, None], other=0.0)\n", pixel_of_x(), deep_);
     text += fmt::format("        y = tl.load(w16 + n[None, :] * {} + (place * {} + c) + k[:, None])\n", places_ * deep_, deep_);
     text += "        acc = tl.dot(x, y, acc=acc)\n";
-    // The guard: what each row sees of x, and the norms of w.
+    Params params{{"x16", ParamRole::kScratch}, {"w16", ParamRole::kScratch}};
+    KO_TRY(const std::string late, late_lines("    ", params));
+    add_kernel("multiply", params, text + late, blocks(conv_.pixels(), bm) * (columns_ / bn), plan_.warps, plan_.stages);
+    return ok_status();
+  }
+
+  // The guard, and blocks that do not pass it in fp32 units from x and w as they are. A kernel of its own: the one above keeps its
+  // registers, and this one nearly always ends at once. (Triton truncates to TF32 where the library rounds.)
+  Status safe_rows() {
+    const int64_t bm = 64, bn = std::min<int64_t>(64, plan_.block_n), chunk = 1024, norms = places_ * deep_;
+    std::string text = block_lines(bm, bn);
     text += fmt::format("    seen = tl.zeros([{}], tl.float32)\n    for place in range({}):\n", bm, places_) + window_lines("        ", "place");
     text += fmt::format("        seen += tl.load(energy + {}, mask=inside, other=0.0)\n", pixel_of_x());
-    const int64_t chunk = 1024, norms = places_ * deep_;
     text += fmt::format("    least = tl.full([{0}], float('inf'), tl.float32)\n    whole = tl.zeros([{0}], tl.float32)\n    for t in range(0, {1}, {0}):\n", chunk, norms);
     text += fmt::format("        e = t + tl.arange(0, {})\n        w = tl.load(norms + e, mask=e < {}, other=float('inf'))\n", chunk, norms);
     text += "        least = tl.where(w >= 0.0, tl.minimum(least, w), -1.0)\n        whole += tl.where(w < float('inf'), w, 0.0)\n";
     text += "    low = seen * 0.0 + tl.min(least, 0)\n    norm = seen * 0.0 + tl.sum(whole, 0)\n";
     text += fmt::format("    fine = ((norm + {}.0 * seen) <= 268435456.0 * low * seen) | ((seen == 0.0) & (low >= 0.0))\n", conv_.outputs);
     text += "    bad = tl.max(tl.where(fine | (row_fine == 0), 0, 1), 0)\n";
-    Params params{{names_.at(conv_.x.name), ParamRole::kIn}};
-    if (conv_.w.name != conv_.x.name) params.emplace_back(names_.at(conv_.w.name), ParamRole::kIn);
-    for (const char* name : {"x16", "w16", "energy", "norms"}) params.emplace_back(name, ParamRole::kScratch);
-    text += "    if bad != 0:\n" + safe_lines(bm, bn);
-    KO_TRY(const std::string late, late_lines(params));
-    add_kernel("multiply", params, text + late, mts * nts, plan_.warps, plan_.stages);
-    return ok_status();
-  }
-
-  // The same block in fp32 units, from x and w as they are. (Triton truncates to TF32 where the library rounds.)
-  std::string safe_lines(int64_t bm, int64_t bn) const {
     const int64_t steps = blocks(conv_.channels, kSafeK);
-    std::string text = fmt::format("        acc = tl.zeros([{}, {}], tl.float32)\n        for t in range({}):\n", bm, bn, places_ * steps);
+    text += fmt::format("    if bad != 0:\n        acc = tl.zeros([{}, {}], tl.float32)\n        for t in range({}):\n", bm, bn, places_ * steps);
     text += fmt::format("            place = t // {}\n            d = t % {} * {} + tl.arange(0, {})\n", steps, steps, kSafeK, kSafeK);
     text += window_lines("            ", "place");
     std::string from = fmt::format("{} + z * {}", conv_.x.offset, conv_.x.stride[0]);
@@ -213,11 +217,17 @@ class ConvolutionPrinter {
     }
     text += fmt::format("            y = tl.load({} + {} + n[None, :] * {} + d[:, None] * {}, mask=(n[None, :] < {}) & (d[:, None] < {}), other=0.0)\n",
                         names_.at(conv_.w.name), weight, conv_.w.stride[0], conv_.w.stride[1], conv_.outputs, conv_.channels);
-    return text + "            acc = tl.dot(x, y, acc=acc, input_precision=\"ieee\")\n";
+    text += "            acc = tl.dot(x, y, acc=acc, input_precision=\"ieee\")\n";
+    Params params{{names_.at(conv_.x.name), ParamRole::kIn}};
+    if (conv_.w.name != conv_.x.name) params.emplace_back(names_.at(conv_.w.name), ParamRole::kIn);
+    for (const char* name : {"energy", "norms"}) params.emplace_back(name, ParamRole::kScratch);
+    KO_TRY(const std::string late, late_lines("        ", params));
+    add_kernel("safe_rows", params, text + late, blocks(conv_.pixels(), bm) * (columns_ / bn), 4, 2);
+    return ok_status();
   }
 
   // What follows, over rows m and columns n.
-  Result<std::string> late_lines(Params& params) {
+  Result<std::string> late_lines(const std::string& margin, Params& params) {
     const std::string mask = fmt::format("row_fine[:, None] & (n[None, :] < {})", conv_.outputs);
     const auto touch = [&](const std::string& buffer, ParamRole role) {
       const std::string& name = names_.at(buffer);
@@ -227,7 +237,7 @@ class ConvolutionPrinter {
       return name;
     };
     if (!conv_.late)
-      return fmt::format("    tl.store({} + {}, acc, mask={})\n", touch(conv_.out.name, ParamRole::kOut), place_text(conv_.out_place()), mask);
+      return fmt::format("{}tl.store({} + {}, acc, mask={})\n", margin, touch(conv_.out.name, ParamRole::kOut), place_text(conv_.out_place()), mask);
     std::map<ValueId, Value> values;
     std::string text;
     size_t number = 0;
@@ -240,18 +250,18 @@ class ConvolutionPrinter {
       }
       if (op.code == OpCode::kLoad) {
         const DType type = program_.buffer(op.buffer).dtype;
-        text += fmt::format("    {} = tl.load({} + {}, mask={}, other=0){}\n", name, touch(op.buffer, ParamRole::kIn), place_text(op.index), mask,
+        text += fmt::format("{}{} = tl.load({} + {}, mask={}, other=0){}\n", margin, name, touch(op.buffer, ParamRole::kIn), place_text(op.index), mask,
                             after_load(type));
       } else if (op.code == OpCode::kStore) {
         const DType type = program_.buffer(op.buffer).dtype;
-        text += fmt::format("    tl.store({} + {}, {}, mask={})\n", touch(op.buffer, ParamRole::kOut), place_text(op.index),
+        text += fmt::format("{}tl.store({} + {}, {}, mask={})\n", margin, touch(op.buffer, ParamRole::kOut), place_text(op.index),
                             as_type(values.at(op.args[0]), type), mask);
         continue;
       } else {
         std::vector<Value> args;
         for (const ValueId arg : op.args) args.push_back(values.at(arg));
         KO_TRY(const std::string right, pointwise(op, args, helpers_));
-        text += fmt::format("    {} = {}\n", name, right);
+        text += fmt::format("{}{} = {}\n", margin, name, right);
       }
       values[op.id] = {name, op.dtype, false, kRows | kColumns};
     }

@@ -1,4 +1,5 @@
-// Challenges to convolutions as Triton kernels (plan/convolution.h): narrow x, narrow w, multiply with what follows.
+// Challenges to convolutions as Triton kernels (plan/convolution.h): narrow x, narrow w, multiply with what follows, safe
+// rows.
 #pragma once
 
 #include "kernelopt/codegen/candidate.h"
