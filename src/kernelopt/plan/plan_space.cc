@@ -34,7 +34,7 @@ struct PlanSpace::Impl {
 
   static std::string key_of(const std::vector<Rewrite>& rewrites) {
     std::string key;
-    for (const auto& r : rewrites) key += std::to_string(static_cast<int>(r.kind)) + r.target + "/" + std::to_string(r.amount) + ";";
+    for (const auto& r : rewrites) key += std::to_string(static_cast<int>(r.kind)) + r.target + "/" + std::to_string(r.amount) + (r.wide ? "w;" : ";");
     return key;
   }
   Result<WorkGroup> rewritten_by(const std::vector<Rewrite>& rewrites) const {
@@ -100,8 +100,10 @@ struct PlanSpace::Impl {
   }
   int default_threads() const { return total_points(work) < 16384 ? 1 : target.threads; }
 
+  // The C++ printer's Welford is one pass over shifted sums: cheaper than two, and exact where the mean is large.
   std::vector<Rewrite> welford_rewrites(const WorkGroup& group) const {
     std::vector<Rewrite> result;
+    if (target.kind != DeviceKind::kCuda) return result;
     for (const auto& body : group.bodies)
       for (const auto& f : body.ops)
         if (f.op.code == OpCode::kReduction && f.op.reduction == ReductionKind::kWelford) result.push_back({RewriteKind::kTwoPass, body.name, 0});
@@ -137,7 +139,10 @@ struct PlanSpace::Impl {
           }
       }
       for (int64_t p : parts) {
-        const Rewrite rewrite{RewriteKind::kSplit, body.name, p};
+        const bool welford = std::any_of(body.ops.begin(), body.ops.end(), [](const FlatOp& f) {
+          return f.op.code == OpCode::kReduction && f.op.reduction == ReductionKind::kWelford;
+        });
+        const Rewrite rewrite{RewriteKind::kSplit, body.name, p, welford && target.kind != DeviceKind::kCuda};
         WorkGroup trial = group;
         if (apply_rewrite(trial, rewrite).ok()) result.push_back(rewrite);
       }
