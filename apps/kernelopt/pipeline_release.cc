@@ -178,7 +178,7 @@ Status Pipeline::release_best() {
       for (const auto& attempt : group.search->attempts) {
         if (attempt.evaluation.state == AttemptState::kDuplicate) continue;
         ++tried;
-        passed += attempt.passed();
+        passed += attempt.measured();
       }
     }
     if (group.ranked.empty()) continue;

@@ -39,6 +39,7 @@ struct GroupContext {
   Precision precision = Precision::kAccurate;
   uint64_t seed = 0;         // of inputs and bootstrap
   StoppingRule race;
+  size_t wanted = 3;         // candidates that the release may try
 };
 
 class GroupEvaluator final : public Evaluator {
@@ -67,10 +68,14 @@ class GroupEvaluator final : public Evaluator {
   // The first `seeds` inputs.
   Status prepare(int seeds);
   Result<std::vector<Observed<CompileReport>>> compile(const std::vector<const Candidate*>& candidates);
-  // Whether it passed.
-  Result<bool> functional(const Candidate& candidate, Gate1Pass pass, const Subject& subject,
-                          const Observed<CompileReport>& compiled, Evaluation& evaluation);
-  Result<PairedSamples> race(const nlohmann::json& candidate);
+  // Runs the candidate on inputs [first, last) and notes what the judge says; false where that is enough to refuse it.
+  Result<bool> run_seeds(const nlohmann::json& document, size_t first, size_t last, GroupObservation& observation);
+  // Gate 2 over what was seen; whether it passed.
+  bool decide(const Candidate& candidate, Gate1Pass pass, const Subject& subject, const Observed<CompileReport>& compiled,
+              GroupObservation observation, Evaluation& evaluation);
+  // A ratio above which a candidate cannot be among those that the release tries.
+  double useless_above() const;
+  Result<PairedSamples> race(const nlohmann::json& candidate, const StoppingRule& rule);
   template <typename Pass>
   bool note(const Candidate& candidate, int gate, const Decision<Pass>& decision, Evaluation& evaluation);
 
@@ -81,6 +86,7 @@ class GroupEvaluator final : public Evaluator {
   std::map<uint64_t, nlohmann::json> inputs_;  // by seed
   int judge_restarts_ = 0;                     // a judge that ends takes its files with it
   std::map<std::string, Qualified> qualified_;
+  std::vector<double> best_;                   // upper ends of the intervals of what passed, fastest first
   std::map<std::string, double> seconds_;
 };
 

@@ -78,8 +78,14 @@ template <typename V> KO_INLINE void flush_sum(V& part, wide<V>& total) {
 KO_INLINE double not_negative(double x) { return x < 0 ? 0 : x; }
 KO_INLINE vd not_negative(vd x) { return x < 0 ? vd{} : x; }
 KO_INLINE wf not_negative(wf x) { return {x.lo < 0 ? hd{} : x.lo, x.hi < 0 ? hd{} : x.hi}; }
+// Where values are smaller than their spread, the mean as a shift would round them for nothing.
+KO_INLINE double shift_for(double mean, double m2, double n) { return mean * mean * n > m2 ? mean : 0; }
+KO_INLINE vd shift_for(vd mean, vd m2, double n) { return mean * mean * n > m2 ? mean : vd{}; }
+KO_INLINE wf shift_for(wf mean, wf m2, double n) {
+  return {mean.lo * mean.lo * n > m2.lo ? mean.lo : hd{}, mean.hi * mean.hi * n > m2.hi ? mean.hi : hd{}};
+}
 // Welford by shifted sums: of x - shift and of its square, in the values' own type (s1, s2) and wider (t1, t2).
-// join_welford makes the `pending` values part of mean, m2 and weight (Chan) and takes the mean so far as the next shift;
+// join_welford makes the `pending` values part of mean, m2 and weight (Chan) and takes the mean so far, or nothing, as the next shift;
 // done whenever the values have doubled, so that what cancels is never much larger than what is left.
 template <typename V> KO_INLINE void join_welford(V& shift, wide<V>& t1, wide<V>& t2, int64_t& pending, wide<V>& mean, wide<V>& m2, double& weight) {
   if (pending == 0) return;
@@ -88,7 +94,7 @@ template <typename V> KO_INLINE void join_welford(V& shift, wide<V>& t1, wide<V>
   m2 = m2 + not_negative(t2 - t1 * offset) + delta * delta * (weight * k / joined);
   mean = mean + delta * (k / joined);
   weight = joined;
-  shift = narrow<V>(mean);
+  shift = narrow<V>(shift_for(mean, m2, weight));
   t1 = wide<V>{};
   t2 = wide<V>{};
   pending = 0;
