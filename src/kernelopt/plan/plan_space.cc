@@ -297,6 +297,9 @@ std::vector<Move> PlanSpace::starts() const {
   add(TransformKind::kRecompute, "recompute every intermediate", impl.built(inline_split, wide, like));
   if (walks) add(TransformKind::kWindowReuse, "eight rows of windows together", impl.built(walked(8), narrow, like));
   if (walks) add(TransformKind::kWindowReuse, "two rows of windows together", impl.built(walked(2), narrow, like));
+  NestOptions lengthy = wide;
+  lengthy.long_tiles = true;
+  if (!gpu) add(TransformKind::kTileSize, "long tiles across reductions", impl.built(base_split, lengthy, like));
   if (online.size() != inlined.size()) add(TransformKind::kReductionStrategy, "online softmax", impl.built(online_split, wide, like));
   add(TransformKind::kStreamStores, "results past the caches", impl.built(base_split, streaming, like));
   if (!windows.empty()) add(TransformKind::kWindowReuse, "windows as chains of ops", impl.built(window_inlined, narrow, like));
@@ -395,8 +398,9 @@ std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {
       }
       with(TransformKind::kVectorAxis, choice.axis == VectorAxis::kShared ? "lanes along " + choice.shared.back() : "lanes inside each phase", changed);
     }
-    for (const int unroll : {1, 2, 4, 8}) {
+    for (const int unroll : {1, 2, 4, 8, 16, kLongTile}) {
       if (gpu) break;  // program_moves has the sizes of tiles there
+      if (unroll > 8 && !reduces_across_lanes(*rewritten, nest)) break;
       NestPlan changed = nest;
       changed.unroll = unroll;
       with(nest.axis == VectorAxis::kShared ? TransformKind::kTileSize : TransformKind::kUnroll, std::to_string(unroll) + " vectors side by side", changed);
