@@ -141,7 +141,17 @@ Status Pipeline::stage(const std::string& name, const std::function<Status()>& r
   return status;
 }
 
-void Pipeline::conclude_early(ModelOutcome outcome) { state_.outcome.emplace(std::move(outcome)); }
+void Pipeline::conclude_early(ModelOutcome outcome) {
+  // A compiler's program that has lost digits is no program to ship.
+  if (state_.sound && !state_.sound->inaccurate().empty() && state_.best_mode != kEagerHandle &&
+      (std::holds_alternative<Matched>(outcome) || std::holds_alternative<Fallback>(outcome))) {
+    const auto& paths = state_.sound->inaccurate();
+    outcome = EagerFallback{EagerReason::kDisagrees,
+                            fmt::format("the compiler's program is within tolerance of eager, but {} has lost digits that eager keeps", paths.front()),
+                            {{"inaccurate", paths}}};
+  }
+  state_.outcome.emplace(std::move(outcome));
+}
 
 Status Pipeline::inspect() {
   KO_RETURN_IF_ERROR(stage("load", [&] { return load(); }));

@@ -178,7 +178,7 @@ Status Pipeline::release_best() {
       for (const auto& attempt : group.search->attempts) {
         if (attempt.evaluation.state == AttemptState::kDuplicate) continue;
         ++tried;
-        passed += attempt.passed();
+        passed += attempt.measured();
       }
     }
     if (group.ranked.empty()) continue;
@@ -294,7 +294,9 @@ Status Pipeline::write_optimized(const Optimized& optimized) {
   KO_TRY(auto runs, compare_model(loaded.handle, context_.options.model.seed));
   for (const auto& run : runs) {
     if (!run.result.ok()) return run.result.error();
-    const auto verdict = judge_comparison(run.result->comparison, model_rule(context_.options.precision, Change::kRewrite));
+    AccuracyRule rule = model_rule(context_.options.precision, Change::kRewrite);
+    rule.rho_always = !state_.sound->inaccurate().empty();
+    const auto verdict = judge_comparison(run.result->comparison, rule);
     if (verdict.failure)
       return Error(ErrorCode::kInternal, std::string("its outputs: ") + reject_reason_name(*verdict.failure));
   }

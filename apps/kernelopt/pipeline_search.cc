@@ -162,7 +162,7 @@ json attempt_to_json(const Attempt& attempt, const std::string& group) {
 Evaluation evaluation_of(const json& attempt) {
   Evaluation evaluation;
   const auto state = attempt.at("state").get<std::string>();
-  for (auto known : {AttemptState::kPassed, AttemptState::kRejected, AttemptState::kError, AttemptState::kDuplicate})
+  for (auto known : {AttemptState::kPassed, AttemptState::kSlower, AttemptState::kRejected, AttemptState::kError, AttemptState::kDuplicate})
     if (state == attempt_state_name(known)) evaluation.state = known;
   evaluation.reason = attempt.at("reason");
   if (const auto& measured = attempt.at("measured"); !measured.is_null())

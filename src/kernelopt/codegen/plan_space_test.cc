@@ -6,6 +6,7 @@
 #include "kernelopt/codegen/printer.h"
 #include "kernelopt/codegen/testing/sample_programs.h"
 #include "kernelopt/plan/lower.h"
+#include "kernelopt/plan/nest_builder.h"
 #include "kernelopt/plan/plan_space.h"
 
 namespace kernelopt {
@@ -73,6 +74,22 @@ TEST(PlanSpace, OffersPlansThatDifferInMoreThanSizes) {
     }
     EXPECT_GE(shapes.size(), 12u) << builder.name();
   }
+}
+
+TEST(PlanSpace, LongTilesWhereLanesLieAcrossAReduction) {
+  const auto longest = [](const ProgramBuilder& builder) {
+    const auto program = builder.program();
+    const auto space = PlanSpace::create(*program, builder.group(), cpu());
+    int starts = 0, moves = 0;
+    for (const auto& move : space->starts())
+      for (const auto& nest : move.plan.nests) starts = std::max(starts, nest.unroll);
+    for (const auto& move : space->moves(space->starts()[0].plan))
+      for (const auto& nest : move.plan.nests) moves = std::max(moves, nest.unroll);
+    return std::pair{starts, moves};
+  };
+  EXPECT_EQ(longest(row_reductions(900, 70, "col")), (std::pair{kLongTile, kLongTile}));
+  EXPECT_EQ(longest(row_reductions(70, 900, "row")), (std::pair{4, 8}));
+  EXPECT_EQ(longest(pointwise_chain(5000)), (std::pair{4, 8}));
 }
 
 TEST(PlanSpace, ShapeKeyIgnoresSizesOnly) {

@@ -55,6 +55,12 @@ std::optional<double> leaf_rho(const LeafComparison& leaf, Change change) {
   return std::isnan(whole) || std::isnan(rows) ? std::nan("") : std::max(whole, rows);
 }
 
+bool has_lost_digits(const LeafComparison& leaf) {
+  if (!leaf.is_tensor || leaf.dtype != DType::kFloat32 || !leaf.d_opt) return false;
+  const auto rho = leaf_rho(leaf, Change::kRewrite);
+  return rho && *rho > tolerance::kRhoLost && *leaf.d_opt > tolerance::kLostDistance;
+}
+
 LeafVerdict judge_leaf(const LeafComparison& leaf, const AccuracyRule& rule) {
   const auto failed = [](RejectReason reason, std::optional<double> rho = std::nullopt) {
     return LeafVerdict{reason, rho};
@@ -73,7 +79,7 @@ LeafVerdict judge_leaf(const LeafComparison& leaf, const AccuracyRule& rule) {
   const bool close = asked < leaf.violations.size() && leaf.violations[asked] == 0;
   const bool accurate =
       equal_within_type(leaf, rule.change) || within(verdict.rho, rho_bound(rule.precision, rule.change));
-  if (rho_required(rule.precision, rule.change)) {
+  if (rule.rho_always || rho_required(rule.precision, rule.change)) {
     if (!accurate) verdict.failure = RejectReason::kRho;
   } else if (!close && !(accurate && (half || rule.float64_fallback))) {
     verdict.failure = RejectReason::kTolerance;

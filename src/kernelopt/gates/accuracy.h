@@ -14,6 +14,7 @@ struct AccuracyRule {
   bool float64_fallback;     // float32 outputs out of tolerance may still pass by rho
   Precision precision;
   Change change;
+  bool rho_always = false;           // rho must hold even where allclose passes
 };
 // Gate 2 holds float32 to allclose; half-precision outputs have the float64 test in both gates.
 AccuracyRule group_rule(Precision precision, Change change);
@@ -34,6 +35,9 @@ struct ComparisonVerdict {
   nlohmann::json evidence;    // every leaf that failed (a bounded number), else the worst one
 };
 ComparisonVerdict judge_comparison(const Comparison& comparison, const AccuracyRule& rule);
+
+// Whether an output of the compiler's own program has lost digits that eager's has.
+bool has_lost_digits(const LeafComparison& leaf);
 
 // Half a unit in the last place at 1.
 double rounding_unit(DType type);

@@ -59,8 +59,8 @@ Outcome BaselineAudit::decide(const AuditObservation& observation) {
 
   const AccuracyRule rule = model_rule(observation.precision, Change::kRewrite);
   std::set<uint64_t> seeds;
-  std::optional<double> rho;
   json runs = json::array();
+  std::set<std::string> inaccurate;
   for (const auto& observed : observation.runs) {
     if (!observed.result.ok()) {
       if (auto fallback = compiler_failure(observed.result.error(), observed.attempts)) return std::move(*fallback);
@@ -75,6 +75,8 @@ Outcome BaselineAudit::decide(const AuditObservation& observation) {
       return EagerFallback{EagerReason::kDisagrees,
                            std::string("the compiler's program and eager: ") + reject_reason_name(*verdict.failure),
                            std::move(shown)};
+    for (const LeafComparison& leaf : run.comparison.leaves)
+      if (has_lost_digits(leaf)) inaccurate.insert(leaf.path);
     runs.push_back(std::move(shown));
     seeds.insert(run.seed);
   }
@@ -108,7 +110,8 @@ Outcome BaselineAudit::decide(const AuditObservation& observation) {
 
   json evidence = {{"runs", std::move(runs)}, {"references", std::move(degenerate)}, {"excluded", json::array()}};
   for (const auto& [group, why] : excluded) evidence["excluded"].push_back({{"group", group}, {"why", why}});
-  return BaselineSound(observation.fingerprint, std::move(excluded), std::move(evidence));
+  if (!inaccurate.empty()) evidence["inaccurate"] = inaccurate;
+  return BaselineSound(observation.fingerprint, std::move(excluded), {inaccurate.begin(), inaccurate.end()}, std::move(evidence));
 }
 
 }  // namespace kernelopt

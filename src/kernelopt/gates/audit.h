@@ -44,7 +44,7 @@ struct AuditObservation {
 
 class BaselineAudit {
  public:
-  // Sound: the model agrees on enough seeds. A group whose kernels disagree with a reference that eager confirms makes the
+  // Sound: the model agrees on enough seeds; outputs that agree with digits lost are named. A group whose kernels disagree with a reference that eager confirms makes the
   // model eager's; one whose reference is not confirmed, or could not be compared, is excluded from replacement.
   static std::variant<BaselineSound, EagerFallback, Faulted> decide(const AuditObservation& observation);
 };

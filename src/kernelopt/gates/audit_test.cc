@@ -43,6 +43,21 @@ TEST(BaselineAudit, AWrongCompilerShipsEager) {
   EXPECT_EQ(fallback(outcome)->data["failures"].size(), 1u);
 }
 
+// Within allclose, but a hundred times as far from float64 as eager.
+TEST(BaselineAudit, LostDigitsAreNamed) {
+  for (const auto& [d_opt, lost] : {std::pair{2.6e-6, true}, {1.2e-6, false}, {8e-7, false}}) {
+    AuditObservation audit = good_audit();
+    LeafComparison& leaf = audit.runs[1].result->comparison.leaves[0];
+    leaf.d_opt = d_opt;
+    leaf.d_ref = d_opt < 1e-6 ? 1e-9 : 2.6e-8;  // 1e-9 counts as 1e-8
+    const auto outcome = BaselineAudit::decide(audit);
+    ASSERT_TRUE(std::holds_alternative<BaselineSound>(outcome));
+    const auto& sound = std::get<BaselineSound>(outcome);
+    EXPECT_EQ(sound.inaccurate(), lost ? std::vector<std::string>{leaf.path} : std::vector<std::string>{}) << d_opt;
+    EXPECT_EQ(sound.evidence().contains("inaccurate"), lost);
+  }
+}
+
 TEST(BaselineAudit, AFailingCompilerShipsEager) {
   for (const Error& error : {Error(ErrorCode::kCandidate, "raised"), Error(ErrorCode::kWorkerDied, "died"),
                              Error(ErrorCode::kTimeout, "late")}) {

@@ -228,6 +228,27 @@ TEST(Gate3, RefusesGroupsThatTheAuditExcluded) {
   EXPECT_EQ(reason(Gate3::decide(std::move(set), baseline, observation)), RejectReason::kNotStitched);
 }
 
+TEST(Gate3, BeingCloseIsNotEnoughWhereTheCompilerLostDigits) {
+  AuditObservation audit = good_audit();
+  audit.runs[0].result->comparison.leaves[0].d_opt = 1e-4;
+  const BaselineSound lossy = std::get<BaselineSound>(BaselineAudit::decide(audit));
+  ASSERT_FALSE(lossy.inaccurate().empty());
+  for (const auto& [d_opt, accurate] : {std::pair{7e-7, true}, {9e-7, false}}) {  // rho 3.5 and 4.5, allclose holds
+    const auto decide = [&](const BaselineSound& baseline) {
+      StitchedSet set = stitched({fake_subject("g0", "a")});
+      ModelObservation observation = good_model(set);
+      damage(observation.runs[0], [&](auto& leaf) { leaf.d_opt = d_opt; });
+      return Gate3::decide(std::move(set), baseline, observation);
+    };
+    EXPECT_TRUE(decide(sound()).passed());
+    const auto decision = decide(lossy);
+    EXPECT_EQ(decision.passed(), accurate);
+    if (!accurate) {
+      EXPECT_EQ(reason(decision), RejectReason::kRho);
+    }
+  }
+}
+
 TEST(Gate3, FaultsAndFewSeedsArePassesNever) {
   EXPECT_TRUE(gate3([](auto& o) { o.runs.pop_back(); }).faulted());
   EXPECT_TRUE(gate3([](auto& o) { o.runs[0] = {kDisk, 1}; }).faulted());

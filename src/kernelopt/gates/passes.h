@@ -168,15 +168,19 @@ class BaselineSound {
   // Groups whose reference could not be confirmed, with why: nothing may replace them.
   const std::vector<std::pair<std::string, std::string>>& excluded_groups() const { return excluded_; }
   bool excludes(const std::string& group) const;
+  // Outputs within allclose that have lost digits which eager's keep: what replaces this program must not, and it does not ship.
+  const std::vector<std::string>& inaccurate() const { return inaccurate_; }
   const nlohmann::json& evidence() const { return evidence_; }
 
  private:
   friend class BaselineAudit;
   BaselineSound(std::string fingerprint, std::vector<std::pair<std::string, std::string>> excluded,
-                nlohmann::json evidence)
-      : fingerprint_(std::move(fingerprint)), excluded_(std::move(excluded)), evidence_(std::move(evidence)) {}
+                std::vector<std::string> inaccurate, nlohmann::json evidence)
+      : fingerprint_(std::move(fingerprint)), excluded_(std::move(excluded)), inaccurate_(std::move(inaccurate)),
+        evidence_(std::move(evidence)) {}
   std::string fingerprint_;
   std::vector<std::pair<std::string, std::string>> excluded_;
+  std::vector<std::string> inaccurate_;
   nlohmann::json evidence_;
 };
 

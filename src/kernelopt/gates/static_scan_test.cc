@@ -37,7 +37,7 @@ TEST(StaticScan, AdmitsAKernel) { EXPECT_EQ(finding(with("")), ""); }
 TEST(StaticScan, AdmitsThePrintersPrelude) {
   for (int lanes : {16, 8, 4})
     for (bool all : {false, true}) {
-      const auto found = scan_cpp_kernel(kernel(cpp_prelude(lanes, {.math = all, .vec = all, .transpose = all}) +
+      const auto found = scan_cpp_kernel(kernel(cpp_prelude(lanes, {.math = all, .vec = all, .transpose = all, .wide = all}) +
                                                 "extern \"C\" void kernel(const float* b0, float* b1) { b1[0] = b0[0]; }"));
       EXPECT_FALSE(found.has_value()) << lanes << " line " << found->line << ": " << found->token << ": " << found->why;
     }

@@ -20,6 +20,11 @@ inline constexpr double kRhoRewrite = 4;      // `strict` and `accurate`: genera
 inline constexpr double kRhoPaper = 10;       // `paper`: everything
 inline constexpr double kMinReferenceDistance = 1e-8;  // d_ref is at least this
 
+// The compiler's own program may be within allclose and have lost digits that eager keeps (a variance around a large mean):
+// a float32 output this many times as far from float64 as eager's, and at least this far.
+inline constexpr double kRhoLost = 64;
+inline constexpr double kLostDistance = 1e-6;
+
 inline constexpr int kMinSeeds = 3;  // fresh ones
 inline constexpr int kMinRuns = 2;   // of one input: "the same result twice"
 

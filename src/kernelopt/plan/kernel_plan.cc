@@ -64,6 +64,7 @@ nlohmann::json to_json(const KernelPlan& plan, bool sizes) {
   for (const auto& rewrite : plan.rewrites) {
     nlohmann::json entry{{"kind", rewrite_name(rewrite.kind)}, {"target", rewrite.target}};
     if (sizes) entry["amount"] = rewrite.amount;
+    if (rewrite.wide) entry["wide"] = true;
     document["rewrites"].push_back(entry);
   }
   document["nests"] = nlohmann::json::array();

@@ -67,6 +67,7 @@ struct Rewrite {
   RewriteKind kind = RewriteKind::kInline;
   std::string target;  // real buffer name or body name, as the kind says
   int64_t amount = 0;
+  bool wide = false;  // kSplit, kSplitInner of Welford: partial results in float64, for CPUs, where the mean may be large
 };
 
 // Where the lanes of a vector lie.

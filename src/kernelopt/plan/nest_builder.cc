@@ -150,6 +150,14 @@ std::vector<NestPlan> axis_choices(const WorkGroup& work, const NestPlan& nest, 
   return result;
 }
 
+bool reduces_across_lanes(const WorkGroup& work, const NestPlan& nest) {
+  if (nest.axis != VectorAxis::kShared) return false;
+  return std::any_of(nest.bodies.begin(), nest.bodies.end(), [&](const std::string& name) {
+    const FlatBody* body = work.find(name);
+    return body != nullptr && (body->has_reduction() || body->has_scan());
+  });
+}
+
 int64_t parallel_iterations(const WorkGroup& work, const NestPlan& nest, int lanes) {
   const FlatBody* anchor = work.find(nest.anchor);
   KO_CHECK(anchor != nullptr, "anchor of a nest");
@@ -200,8 +208,9 @@ std::vector<NestPlan> build_nests(const WorkGroup& work, const NestOptions& opti
       const FlatBody* body = work.find(name);
       if (body != nullptr) longest = std::max(longest, body->ops.size());
     }
-    chosen.unroll = options.unroll;
-    while (chosen.unroll > 1 && static_cast<size_t>(chosen.unroll) * longest > 240) chosen.unroll /= 2;
+    const bool long_tile = options.long_tiles && reduces_across_lanes(work, chosen);
+    chosen.unroll = long_tile ? kLongTile : options.unroll;
+    while (chosen.unroll > 1 && static_cast<size_t>(chosen.unroll) * longest > (long_tile ? 480 : 240)) chosen.unroll /= 2;
     chosen.stream = options.stream;
     nests.push_back(std::move(chosen));
     first = last + 1;

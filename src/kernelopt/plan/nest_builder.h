@@ -16,8 +16,16 @@ struct NestOptions {
   int axis_rank = 0;    // 0: cheapest estimate, 1: second cheapest, …
   int unroll = 4;
   bool stream = false;
+  bool long_tiles = false;  // kLongTile vectors side by side where lanes lie across a reduction
   int64_t wanted_parallel = 1;  // shared iterations below which joining more bodies is not worth it
 };
+
+// Columns that are reduced side by side touch memory in pieces of this many vectors. More accumulators than there are
+// registers cost less than the short pieces of memory that fewer would touch.
+inline constexpr int kLongTile = 32;
+
+// Whether lanes of the nest lie across a reduction (or scan), so that long tiles can pay.
+bool reduces_across_lanes(const WorkGroup& work, const NestPlan& nest);
 
 // Answers of join_bodies for one rewritten group.
 using JoinMemory = std::map<std::pair<std::vector<std::string>, int64_t>, std::optional<NestPlan>>;

@@ -35,7 +35,7 @@ struct PlanSpace::Impl {
 
   static std::string key_of(const std::vector<Rewrite>& rewrites) {
     std::string key;
-    for (const auto& r : rewrites) key += std::to_string(static_cast<int>(r.kind)) + r.target + "/" + std::to_string(r.amount) + ";";
+    for (const auto& r : rewrites) key += std::to_string(static_cast<int>(r.kind)) + r.target + "/" + std::to_string(r.amount) + (r.wide ? "w;" : ";");
     return key;
   }
   Result<WorkGroup> rewritten_by(const std::vector<Rewrite>& rewrites) const {
@@ -101,8 +101,10 @@ struct PlanSpace::Impl {
   }
   int default_threads() const { return total_points(work) < 16384 ? 1 : target.threads; }
 
+  // The C++ printer's Welford is one pass over shifted sums: cheaper than two, and exact where the mean is large.
   std::vector<Rewrite> welford_rewrites(const WorkGroup& group) const {
     std::vector<Rewrite> result;
+    if (target.kind != DeviceKind::kCuda) return result;
     for (const auto& body : group.bodies)
       for (const auto& f : body.ops)
         if (f.op.code == OpCode::kReduction && f.op.reduction == ReductionKind::kWelford) result.push_back({RewriteKind::kTwoPass, body.name, 0});
@@ -138,7 +140,10 @@ struct PlanSpace::Impl {
           }
       }
       for (int64_t p : parts) {
-        const Rewrite rewrite{RewriteKind::kSplit, body.name, p};
+        const bool welford = std::any_of(body.ops.begin(), body.ops.end(), [](const FlatOp& f) {
+          return f.op.code == OpCode::kReduction && f.op.reduction == ReductionKind::kWelford;
+        });
+        const Rewrite rewrite{RewriteKind::kSplit, body.name, p, welford && target.kind != DeviceKind::kCuda};
         WorkGroup trial = group;
         if (apply_rewrite(trial, rewrite).ok()) result.push_back(rewrite);
       }
@@ -293,6 +298,9 @@ std::vector<Move> PlanSpace::starts() const {
   add(TransformKind::kRecompute, "recompute every intermediate", impl.built(inline_split, wide, like));
   if (walks) add(TransformKind::kWindowReuse, "eight rows of windows together", impl.built(walked(8), narrow, like));
   if (walks) add(TransformKind::kWindowReuse, "two rows of windows together", impl.built(walked(2), narrow, like));
+  NestOptions lengthy = wide;
+  lengthy.long_tiles = true;
+  if (!gpu) add(TransformKind::kTileSize, "long tiles across reductions", impl.built(base_split, lengthy, like));
   if (online.size() != inlined.size()) add(TransformKind::kReductionStrategy, "online softmax", impl.built(online_split, wide, like));
   add(TransformKind::kStreamStores, "results past the caches", impl.built(base_split, streaming, like));
   if (!windows.empty()) add(TransformKind::kWindowReuse, "windows as chains of ops", impl.built(window_inlined, narrow, like));
@@ -400,8 +408,9 @@ std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {
       }
       with(TransformKind::kVectorAxis, choice.axis == VectorAxis::kShared ? "lanes along " + choice.shared.back() : "lanes inside each phase", changed);
     }
-    for (const int unroll : {1, 2, 4, 8}) {
+    for (const int unroll : {1, 2, 4, 8, 16, kLongTile}) {
       if (gpu) break;  // program_moves has the sizes of tiles there
+      if (unroll > 8 && !reduces_across_lanes(*rewritten, nest)) break;
       NestPlan changed = nest;
       changed.unroll = unroll;
       with(nest.axis == VectorAxis::kShared ? TransformKind::kTileSize : TransformKind::kUnroll, std::to_string(unroll) + " vectors side by side", changed);

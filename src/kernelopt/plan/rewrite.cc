@@ -477,7 +477,12 @@ Status split_reduction(WorkGroup& work, const Rewrite& rewrite) {
   for (ValueId arg : partial_reduction.op.args) args.push_back(ids.at(arg));
   std::vector<DType> dtypes = partial_reduction.op.dtypes;
   if (dtypes.empty()) dtypes = {partial_reduction.op.dtype};
-  const ValueId result = add_reduction(fresh, reduction->op.reduction, partial_reduction.op.dtype, args);
+  if (rewrite.wide) {
+    if (reduction->op.reduction != ReductionKind::kWelford || dtypes[0] != DType::kFloat32)
+      return unsupported("split: only a float32 Welford reduction has wide parts");
+    dtypes.assign(dtypes.size(), DType::kFloat64);
+  }
+  const ValueId result = add_reduction(fresh, reduction->op.reduction, rewrite.wide ? DType::kFloat64 : partial_reduction.op.dtype, args);
   fresh.ops.back().op.dtypes = dtypes;
   fresh.ops.back().op.src_dtype = partial_reduction.op.src_dtype;
   const auto [outer_index, outer_elements] = iter_index(original);
@@ -501,7 +506,13 @@ Status split_reduction(WorkGroup& work, const Rewrite& rewrite) {
   for (size_t i = 0; i < buffers.size(); ++i) loads.push_back(add_load(join, dtypes[i], buffers[i], join_index));
   const ValueId joined = add_reduction(join, *kind, dtypes[0], loads);
   join.ops.back().op.dtypes = dtypes;
-  const auto joined_values = results_of(join, joined);
+  auto joined_values = results_of(join, joined);
+  if (rewrite.wide)
+    for (auto& value : joined_values) {
+      const ValueId narrow = add_op(join, OpCode::kToDType, DType::kFloat32, {value});
+      join.ops.back().op.src_dtype = DType::kFloat64;
+      value = narrow;
+    }
   KO_RETURN_IF_ERROR(append_after(join, original, *reduction, joined_values));
   work.bodies[at] = std::move(fresh);
   work.bodies.insert(work.bodies.begin() + static_cast<ptrdiff_t>(at) + 1, std::move(join));

@@ -48,7 +48,7 @@ std::map<TransformKind, KindRecord> kind_records(const std::vector<Attempt>& his
     if (attempt.evaluation.state == AttemptState::kError || attempt.evaluation.state == AttemptState::kDuplicate) continue;
     auto& record = records[attempt.kind];
     ++record.tried;
-    if (attempt.passed()) record.log_gain += std::max(0.0, std::log(attempt.parent_ratio.value_or(1.0) / attempt.ratio()));
+    if (attempt.measured()) record.log_gain += std::max(0.0, std::log(attempt.parent_ratio.value_or(1.0) / attempt.ratio()));
   }
   return records;
 }

@@ -1,5 +1,6 @@
 #include "kernelopt/search/group_evaluator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +15,8 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* kOrdinary = "ordinary";
+// A race is over when a candidate is so much slower than what is of use, or than the best: its place is known then.
+constexpr double kLostToUse = 1.05, kLostToBest = 1.1;
 
 class Stopwatch {
  public:
@@ -129,13 +132,10 @@ Result<std::vector<Observed<CompileReport>>> GroupEvaluator::compile(const std::
   return reports;
 }
 
-Result<bool> GroupEvaluator::functional(const Candidate& candidate, Gate1Pass pass, const Subject& subject,
-                                        const Observed<CompileReport>& compiled, Evaluation& evaluation) {
+Result<bool> GroupEvaluator::run_seeds(const json& document, size_t first, size_t last, GroupObservation& observation) {
   Stopwatch watch(seconds_["gate 2"]);
-  GroupObservation observation;
-  observation.candidate = candidate.digest();
-  const auto document = candidate.to_json();
-  for (const auto& [seed, input_case, inputs] : inputs_) {
+  for (size_t n = first; n < last && n < inputs_.size(); ++n) {
+    const auto& [seed, input_case, inputs] = inputs_[n];
     GroupRequest request;
     request.input_case = input_case;
     request.group = context_.group;
@@ -147,7 +147,7 @@ Result<bool> GroupEvaluator::functional(const Candidate& candidate, Gate1Pass pa
     if (!output.result.ok()) {
       if (is_interrupt(output.result.error())) return output.result.error();
       observation.runs.push_back({output.result.error(), output.attempts});
-      break;  // what one input shows is enough to refuse it
+      return false;  // what one input shows is enough to refuse it
     }
     auto compared = observe([&] {
       return judge_.compare_group(context_.group, seed, request.input_case, output.result->outputs, tolerances_request());
@@ -156,20 +156,29 @@ Result<bool> GroupEvaluator::functional(const Candidate& candidate, Gate1Pass pa
       if (is_interrupt(compared.result.error())) return compared.result.error();
       // The judge never runs a candidate: its failures are never the candidate's fault.
       observation.runs.push_back({Error(ErrorCode::kInternal, compared.result.error().to_string()), compared.attempts});
-      break;
+      return false;
     }
     auto run = read_group_run(seed, request.input_case, request.runs, output.result->reply, *compared.result);
-    const bool wrong = run.ok() && judge_comparison(run->comparison, group_rule(context_.precision, context_.change)).failure;
+    const bool fine = run.ok() && !judge_comparison(run->comparison, group_rule(context_.precision, context_.change)).failure;
     observation.runs.push_back({std::move(run), 1});
-    if (wrong) break;
+    if (!fine) return false;
   }
+  return true;
+}
+
+bool GroupEvaluator::decide(const Candidate& candidate, Gate1Pass pass, const Subject& subject,
+                            const Observed<CompileReport>& compiled, GroupObservation observation, Evaluation& evaluation) {
   auto decision = Gate2::decide(std::move(pass), observation);
   if (!note(candidate, 2, decision, evaluation)) return false;
   qualified_.insert_or_assign(candidate.digest(), Qualified{subject, compiled, std::move(observation)});
   return true;
 }
 
-Result<PairedSamples> GroupEvaluator::race(const json& candidate) {
+double GroupEvaluator::useless_above() const {
+  return best_.size() < context_.wanted ? 1.0 : std::min(1.0, best_[context_.wanted - 1]);
+}
+
+Result<PairedSamples> GroupEvaluator::race(const json& candidate, const StoppingRule& rule) {
   Stopwatch watch(seconds_["race"]);
   std::optional<PairedSamples> samples;
   for (;;) {
@@ -181,14 +190,14 @@ Result<PairedSamples> GroupEvaluator::race(const json& candidate) {
     KO_TRY(PairedSamples more, paired(*raw.result));
     if (samples) samples->extend(more);
     else samples = std::move(more);
-    if (context_.race.decide(*samples) != StopReason::kContinue) break;
+    if (rule.decide(*samples) != StopReason::kContinue) break;
   }
   return std::move(*samples);
 }
 
 Result<RatioEstimate> GroupEvaluator::time_baseline() {
   KO_RETURN_IF_ERROR(prepare(1));
-  KO_TRY(auto samples, race(context_.baseline));
+  KO_TRY(auto samples, race(context_.baseline, context_.race));
   return estimate_ratio(samples, context_.race.bootstrap);
 }
 
@@ -213,23 +222,40 @@ Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candi
     const size_t i = places[n];
     auto gate1 = Gate1::decide(subjects[i], reports[n]);
     if (!note(candidates[i], 1, gate1, evaluations[i])) continue;
-    KO_TRY(const bool passed, functional(candidates[i], std::move(gate1).take(), subjects[i], reports[n], evaluations[i]));
-    if (!passed) continue;
-    auto samples = race(candidates[i].to_json());
+    GroupObservation observation;
+    observation.candidate = candidates[i].digest();
+    const auto document = candidates[i].to_json();
+    // Right on one input first, then the race, then the other inputs: most candidates lose.
+    KO_TRY(const bool right, run_seeds(document, 0, 1, observation));
+    if (!right) {
+      decide(candidates[i], std::move(gate1).take(), subjects[i], reports[n], std::move(observation), evaluations[i]);
+      continue;
+    }
+    auto rule = context_.race;
+    rule.lost_above = std::min(rule.lost_above, useless_above() * kLostToUse);
+    if (!best_.empty()) rule.lost_above = std::min(rule.lost_above, best_[0] * kLostToBest);
+    auto samples = race(document, rule);
     if (!samples.ok()) {
       if (is_interrupt(samples.error())) return samples.error();
-      // It passed gate 2 and then fell over while it was timed: whoever is at fault, it is not shipped.
+      // It was right and then fell over while it was timed: whoever is at fault, it is not shipped.
       const bool candidate = is_transient(samples.error()) || samples.error().code() == ErrorCode::kCandidate;
       evaluations[i] = {candidate ? AttemptState::kRejected : AttemptState::kError,
                         "timing: " + samples.error().to_string(), std::nullopt};
-      qualified_.erase(candidates[i].digest());
       continue;
     }
-    if (observer_) observer_->on_timed(candidates[i], *samples);
     const auto estimate = estimate_ratio(*samples, context_.race.bootstrap);
-    evaluations[i] = {AttemptState::kPassed, "",
-                      Measured{estimate.ratio, estimate.interval.low, estimate.interval.high, estimate.baseline.count(),
-                               estimate.candidate.count()}};
+    const Measured measured{estimate.ratio, estimate.interval.low, estimate.interval.high, estimate.baseline.count(),
+                            estimate.candidate.count()};
+    if (measured.low > useless_above()) {
+      if (observer_) observer_->on_timed(candidates[i], *samples);
+      evaluations[i] = {AttemptState::kSlower, "", measured};
+      continue;
+    }
+    KO_RETURN_IF_ERROR(run_seeds(document, 1, inputs_.size(), observation));
+    if (!decide(candidates[i], std::move(gate1).take(), subjects[i], reports[n], std::move(observation), evaluations[i])) continue;
+    if (observer_) observer_->on_timed(candidates[i], *samples);
+    evaluations[i] = {AttemptState::kPassed, "", measured};
+    best_.insert(std::upper_bound(best_.begin(), best_.end(), measured.high), measured.high);
   }
   return evaluations;
 }
@@ -241,8 +267,11 @@ Result<Evaluation> GroupEvaluator::requalify(const Candidate& candidate) {
   KO_TRY(auto reports, compile({&candidate}));
   auto gate1 = Gate1::decide(subject, reports[0]);
   if (!note(candidate, 1, gate1, evaluation)) return evaluation;
-  KO_TRY(const bool passed, functional(candidate, std::move(gate1).take(), subject, reports[0], evaluation));
-  if (passed) evaluation = {AttemptState::kPassed, "", std::nullopt};
+  GroupObservation observation;
+  observation.candidate = candidate.digest();
+  KO_RETURN_IF_ERROR(run_seeds(candidate.to_json(), 0, inputs_.size(), observation));
+  if (decide(candidate, std::move(gate1).take(), subject, reports[0], std::move(observation), evaluation))
+    evaluation = {AttemptState::kPassed, "", std::nullopt};
   return evaluation;
 }
 

@@ -42,6 +42,7 @@ struct GroupContext {
   std::vector<std::string> adversarial;
   uint64_t seed = 0;         // of inputs and bootstrap
   StoppingRule race;
+  size_t wanted = 3;         // candidates that the release may try
 };
 
 class GroupEvaluator final : public Evaluator {
@@ -76,10 +77,14 @@ class GroupEvaluator final : public Evaluator {
   Status prepare(int seeds, bool adversarial = false);
   Status draw(uint64_t seed, const std::string& input_case);
   Result<std::vector<Observed<CompileReport>>> compile(const std::vector<const Candidate*>& candidates);
-  // Whether it passed.
-  Result<bool> functional(const Candidate& candidate, Gate1Pass pass, const Subject& subject,
-                          const Observed<CompileReport>& compiled, Evaluation& evaluation);
-  Result<PairedSamples> race(const nlohmann::json& candidate);
+  // Runs the candidate on inputs [first, last) and notes what the judge says; false where that is enough to refuse it.
+  Result<bool> run_seeds(const nlohmann::json& document, size_t first, size_t last, GroupObservation& observation);
+  // Gate 2 over what was seen; whether it passed.
+  bool decide(const Candidate& candidate, Gate1Pass pass, const Subject& subject, const Observed<CompileReport>& compiled,
+              GroupObservation observation, Evaluation& evaluation);
+  // A ratio above which a candidate cannot be among those that the release tries.
+  double useless_above() const;
+  Result<PairedSamples> race(const nlohmann::json& candidate, const StoppingRule& rule);
   template <typename Pass>
   bool note(const Candidate& candidate, int gate, const Decision<Pass>& decision, Evaluation& evaluation);
 
@@ -90,6 +95,7 @@ class GroupEvaluator final : public Evaluator {
   std::vector<Drawn> inputs_;                  // ordinary ones first
   int judge_restarts_ = 0;                     // a judge that ends takes its files with it
   std::map<std::string, Qualified> qualified_;
+  std::vector<double> best_;                   // upper ends of the intervals of what passed, fastest first
   std::map<std::string, double> seconds_;
 };
 

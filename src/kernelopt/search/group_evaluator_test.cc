@@ -95,6 +95,41 @@ TEST(GroupEvaluator, ARightCandidateIsTimedAndQualified) {
   }
 }
 
+// What the release cannot want is spared the other inputs, and has no pass; asked for all the same, it goes through all of them.
+TEST(GroupEvaluator, ASlowCandidateIsCheckedInFullOnlyWhenItIsWanted) {
+  Bench bench;
+  double seconds = 1e-3;
+  bench.worker.on_time_group = [&](const json&, const json&) -> Result<RawPairs> {
+    return RawPairs{std::vector<double>(50, 2e-3), std::vector<double>(50, seconds), {}};
+  };
+  const auto checks = [&] { return std::count(bench.worker.calls.begin(), bench.worker.calls.end(), "run_group"); };
+  auto evaluator = bench.evaluator();
+  int made = 0;
+  const auto evaluate = [&](double candidate_seconds) {
+    seconds = candidate_seconds;
+    return evaluator.evaluate({kernel("b1[" + std::to_string(made++) + "] = b0[0];")}).value().front();
+  };
+  const auto before = checks();
+  const auto slow = evaluate(3e-3);
+  EXPECT_EQ(slow.state, AttemptState::kSlower);
+  EXPECT_NEAR(slow.measured->ratio, 1.5, 1e-9);
+  EXPECT_EQ(checks() - before, 1);
+  EXPECT_TRUE(evaluator.qualified().empty());
+  EXPECT_EQ(bench.verdicts.seen, (std::vector<std::string>{"pass 1", "timed 1"}));
+
+  // Faster than the compiler's, but three others are faster still.
+  for (const double s : {1.0e-3, 1.1e-3, 0.9e-3}) EXPECT_EQ(evaluate(s).state, AttemptState::kPassed);
+  EXPECT_EQ(evaluate(1.5e-3).state, AttemptState::kSlower);
+  EXPECT_EQ(evaluate(1.05e-3).state, AttemptState::kPassed);
+  EXPECT_EQ(evaluator.qualified().size(), 4u);
+
+  const auto again = checks();
+  const auto wanted = kernel("b1[0] = b0[0];");
+  EXPECT_EQ(evaluator.requalify(wanted).value().state, AttemptState::kPassed);
+  EXPECT_EQ(checks() - again, tolerance::kMinSeeds);
+  EXPECT_EQ(evaluator.qualified().count(wanted.digest()), 1u);
+}
+
 TEST(GroupEvaluator, AWrongCandidateIsNeverTimed) {
   Bench bench;
   bench.violations = 1;

@@ -5,6 +5,7 @@ namespace kernelopt {
 const char* attempt_state_name(AttemptState state) {
   switch (state) {
     case AttemptState::kPassed: return "passed";
+    case AttemptState::kSlower: return "slower";
     case AttemptState::kRejected: return "rejected";
     case AttemptState::kError: return "error";
     case AttemptState::kDuplicate: return "duplicate";

@@ -12,6 +12,7 @@ namespace kernelopt {
 
 enum class AttemptState {
   kPassed,     // compiled, right, measured
+  kSlower,     // compiled, right on one input, and measured to be no use for a release: the other inputs were spared
   kRejected,   // the candidate's fault; the reason says why
   kError,      // infrastructure; says nothing about the candidate
   kDuplicate,  // the same kernel as an earlier attempt, recognised before compiling
@@ -29,7 +30,7 @@ struct Measured {
 struct Evaluation {
   AttemptState state = AttemptState::kError;
   std::string reason;                // for rejected and error
-  std::optional<Measured> measured;  // passed only
+  std::optional<Measured> measured;  // passed and slower only
 };
 
 // One plan tried, in the order tried.
@@ -45,6 +46,7 @@ struct Attempt {
   Evaluation evaluation;
 
   bool passed() const { return evaluation.state == AttemptState::kPassed && evaluation.measured.has_value(); }
+  bool measured() const { return passed() || (evaluation.state == AttemptState::kSlower && evaluation.measured.has_value()); }
   double ratio() const { return evaluation.measured ? evaluation.measured->ratio : 1.0; }
 };
 

@@ -11,7 +11,7 @@ namespace kernelopt {
 std::vector<int> ranked(const std::vector<Attempt>& attempts) {
   std::vector<int> result;
   for (size_t i = 0; i < attempts.size(); ++i)
-    if (attempts[i].passed()) result.push_back(static_cast<int>(i));
+    if (attempts[i].measured()) result.push_back(static_cast<int>(i));
   std::stable_sort(result.begin(), result.end(), [&](int a, int b) {
     return attempts[static_cast<size_t>(a)].ratio() < attempts[static_cast<size_t>(b)].ratio();
   });

@@ -55,6 +55,7 @@ Status NestPrinter::print_phase(const LoweredPhase& phase, const Instance& insta
     if (reduces && phase.body.find_var(phase.loops[l])->kind == VarKind::kReduce) first_reduce_ = l;
   extent_of_vector_ = phase.vector_loop.empty() ? 0 : phase.body.find_var(phase.vector_loop)->extent;
   compute_levels();
+  plan_blocks();
   line("{  // " + phase.body.name);
   ++indent_;
   const bool shared = nest_.axis == VectorAxis::kShared;
@@ -391,10 +392,26 @@ Status NestPrinter::emit_loop(size_t level, const Instance& instance) {
     int64_t inside = 1;
     for (size_t l = first_reduce_; l < phase_->loops.size(); ++l)
       if (phase_->loops[l] != phase_->vector_loop) inside *= phase_->body.find_var(phase_->loops[l])->extent;
+    const bool block = level == block_loop_;
+    if (block && block_steps_ > 1) {
+      open_block(name, extent, 1);
+      line("for (int64_t " + name + " = " + name + "_b; " + name + " < " + name + "_e; ++" + name + ") {");
+      ++indent_;
+      KO_RETURN_IF_ERROR(emit_level(level + 1, instance));
+      --indent_;
+      line("}");
+      flush_block();
+      --indent_;
+      line("}");
+      values_ = values;
+      symbols_ = symbols;
+      return ok_status();
+    }
     if (level >= first_reduce_ && inside <= 36) line("#pragma GCC unroll " + std::to_string(extent < 2 ? 2 : extent));
     line("for (int64_t " + name + " = 0; " + name + " < " + std::to_string(extent) + "; ++" + name + ") {");
     ++indent_;
     KO_RETURN_IF_ERROR(emit_level(level + 1, instance));
+    if (block) flush_block();
     --indent_;
     line("}");
     values_ = values;
@@ -409,11 +426,23 @@ Status NestPrinter::emit_loop(size_t level, const Instance& instance) {
     return reduce ? emit_level(level + 1, inner) : emit_tile(level + 1, inner);
   };
   if (full > 0) {
-    line("for (int64_t " + name + " = 0; " + name + " < " + std::to_string(full * tile) + "; " + name + " += " + std::to_string(tile) + ") {");
+    const bool block = level == block_loop_ && full > block_steps_;
+    std::string start = "0", stop = std::to_string(full * tile);
+    if (block) {
+      open_block(name, full * tile, tile);
+      start = name + "_b";
+      stop = name + "_e";
+    }
+    line("for (int64_t " + name + " = " + start + "; " + name + " < " + stop + "; " + name + " += " + std::to_string(tile) + ") {");
     ++indent_;
     KO_RETURN_IF_ERROR(part({static_cast<size_t>(copies), 0, false}));
     --indent_;
     line("}");
+    if (block) {
+      flush_block();
+      --indent_;
+      line("}");
+    }
     values_ = values;
     symbols_ = symbols;
   }

@@ -51,6 +51,9 @@ class NestPrinter {
     std::vector<std::string> parts;  // stems: "a3" (sum), "m3", "s3" …
     bool vector = false;
     size_t copies = 1;
+    // Wider totals that the parts are flushed to (accumulate.cc); empty where the parts are all there is.
+    std::vector<std::string> totals;
+    size_t slots = 1;  // of parts and totals: the copies, and one more for vectors of which only some lanes count
   };
 
   Status print_phase(const LoweredPhase& phase, const Instance& instance);
@@ -67,6 +70,16 @@ class NestPrinter {
   Status declare_reduction(const FlatOp& f, const Instance& instance);
   Status update_reduction(const FlatOp& f, const Instance& instance);
   Status finish_reduction(const FlatOp& f);
+  // accumulate.cc
+  void plan_blocks();
+  void declare_total(const FlatOp& f, Accumulator& a);
+  void flush(const FlatOp& f);
+  void flush_block();
+  void open_block(const std::string& name, int64_t stop, int64_t unit);
+  std::vector<Value> finish_sum(const FlatOp& f);
+  Status declare_welford(const FlatOp& f, Accumulator& a);
+  void update_welford(const FlatOp& f, const Instance& instance);
+  std::vector<Value> finish_welford(const FlatOp& f);
   Status declare_scan(const FlatOp& f, const Instance& instance);
   Status emit_scan(const FlatOp& f, const Instance& instance);
   Result<std::vector<Value>> combine(const Op& scan, const std::vector<Value>& left, const std::vector<Value>& right,
@@ -107,6 +120,9 @@ class NestPrinter {
   std::vector<size_t> levels_;   // per op of the phase
   std::vector<bool> late_;       // per op
   size_t first_reduce_ = 0;      // index of the first reduction loop
+  // Long sums are flushed to their totals every block_steps_ iterations of loop block_loop_; at most one loop of a phase.
+  size_t block_loop_ = 0;        // loops.size(): none
+  int64_t block_steps_ = 0;      // of the vector loop: vectors side by side count as one step
   int64_t extent_of_vector_ = 0;
 };
 

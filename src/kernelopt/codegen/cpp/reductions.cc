@@ -139,7 +139,10 @@ Status NestPrinter::declare_reduction(const FlatOp& f, const Instance& instance)
     case ReductionKind::kMax:
     case ReductionKind::kMin:
     case ReductionKind::kAny:
-    case ReductionKind::kXorSum: declare(fresh("a"), rep, neutral(op.reduction, rep)); break;
+    case ReductionKind::kXorSum:
+      declare(fresh("a"), rep, neutral(op.reduction, rep));
+      declare_total(f, a);
+      break;
     case ReductionKind::kArgMax:
     case ReductionKind::kArgMin: {
       const FlatOp* input = phase_->body.definition(op.args[0]);
@@ -150,7 +153,7 @@ Status NestPrinter::declare_reduction(const FlatOp& f, const Instance& instance)
       declare(fresh("at"), narrow ? DType::kInt32 : DType::kInt64, "0");
       break;
     }
-    case ReductionKind::kWelford:
+    case ReductionKind::kWelford: KO_RETURN_IF_ERROR(declare_welford(f, a)); break;
     case ReductionKind::kWelfordCombine:
       if (!is_floating(rep)) return unsupported("welford of integers");
       declare(fresh("mean"), rep, "0");
@@ -171,6 +174,10 @@ Status NestPrinter::declare_reduction(const FlatOp& f, const Instance& instance)
 
 Status NestPrinter::update_reduction(const FlatOp& f, const Instance& instance) {
   const Op& op = f.op;
+  if (op.reduction == ReductionKind::kWelford) {
+    update_welford(f, instance);
+    return ok_status();
+  }
   const Accumulator& a = accumulators_.at(op.id);
   const bool reduce = is_vector_reduce();
   const size_t copies = reduce ? instance.copies : a.copies;
@@ -205,21 +212,6 @@ Status NestPrinter::update_reduction(const FlatOp& f, const Instance& instance) 
         else at = a.vector ? vector_text(index, u, narrow) : std::string(memory_type(index_type)) + "(" + scalar_text(index, 0) + ")";
         if (a.vector) line("arg_step<" + less + ">(" + name(0) + ", " + name(1) + ", " + in(0, type) + ", " + at + ", " + (tail ? mask : "splat_mask(true)") + ");");
         else line("arg_step1<" + less + ">(" + name(0) + ", " + name(1) + ", " + in(0, type) + ", " + at + ");");
-        break;
-      }
-      case ReductionKind::kWelford: {
-        const DType rep = natural_rep(op.dtype);
-        const std::string x = fresh("x"), n = fresh("n"), d = fresh("d");
-        const std::string type = held_type(rep, a.vector);
-        line("const " + type + " " + x + " = " + in(0, rep) + ";");
-        line("const " + type + " " + n + " = " + name(2) + " + " + literal(1.0, rep) + ", " + d + " = " + x + " - " + name(0) + ";");
-        const std::string mean = name(0) + " + " + d + " / " + n;
-        const std::string fresh_mean = fresh("m");
-        line("const " + type + " " + fresh_mean + " = " + mean + ";");
-        const auto keep = [&](const std::string& next, const std::string& old) { return tail ? "select(" + mask + ", " + type + "(" + next + "), " + old + ")" : next; };
-        line(name(1) + " = " + keep(name(1) + " + " + d + " * (" + x + " - " + fresh_mean + ")", name(1)) + ";");
-        line(name(0) + " = " + keep(fresh_mean, name(0)) + ";");
-        line(name(2) + " = " + keep(n, name(2)) + ";");
         break;
       }
       case ReductionKind::kWelfordCombine: {
@@ -259,7 +251,11 @@ Status NestPrinter::finish_reduction(const FlatOp& f) {
       v.text.push_back(stem);
     return v;
   };
-  if (is_plain(op.reduction)) {
+  if (op.reduction == ReductionKind::kWelford) {
+    results = finish_welford(f);
+  } else if (!a.totals.empty()) {
+    results = finish_sum(f);
+  } else if (is_plain(op.reduction)) {
     const DType rep = accumulator_rep(op);
     if (!reduce) {
       results.push_back(result_value(a.vector ? a.parts[0] : a.parts[0] + "_0", rep, op.dtype));

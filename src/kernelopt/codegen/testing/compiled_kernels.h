@@ -48,7 +48,7 @@ class KernelLibrary {
     if (mkdtemp(pattern) == nullptr) return "no temporary folder";
     folder_ = pattern;
     PreludeNeeds needs;
-    needs.math = needs.transpose = true;
+    needs.math = needs.transpose = needs.wide = true;
     std::ofstream file(folder_ + "/kernels.cpp");
     file << cpp_prelude(lanes_, needs);
     const std::string end_of_prelude = "using namespace ko;\n";
