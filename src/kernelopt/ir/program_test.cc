@@ -192,7 +192,7 @@ TEST(VerifierTest, BrokenBodiesAreFound) {
       {kMasked, [&](json& d) { d["steps"][0]["reads"] = {"x"}; }, "not among its reads"},
       {kMasked, [&](json& d) { d["steps"][0]["bodies"][0]["vars"][1]["name"] = "p0"; }, "declared twice"},
       {kMasked, [&](json& d) { d["steps"][0]["bodies"][0]["vars"][0]["kind"] = "reduce"; }, "after a reduction variable"},
-      {kMasked, [&](json& d) { d["steps"][0]["kind"] = "nop"; }, "not generated"},
+      {kMasked, [&](json& d) { d["steps"][0]["kind"] = "nop"; }, "neither generated nor a library call"},
       {kMasked, [&](json& d) { d["outputs"] = {"z"}; }, "unknown buffer"},
       {kMasked, [&](json& d) { d["buffers"]["y"]["base"] = "z"; }, "unknown buffer"},
       {kMasked, [&](json& d) { d["buffers"]["y"]["layout"] = "mutation"; }, "mutation of nothing"},
