@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kernelopt import bridge
-from kernelopt.judge import loop_ir
+from kernelopt.judge import inputs as judge_inputs, loop_ir
 
 
 class Products(torch.nn.Module):
@@ -61,6 +61,22 @@ def test_the_loops_mean_what_the_call_computes(captured):
         expected = model.double()(*[argument.double() for argument in arguments])
     for name, value in zip(program["outputs"], expected):
         torch.testing.assert_close(memory.tensor(name), value, rtol=1e-12, atol=1e-12)
+
+
+def test_wide_inputs_are_ordinary_ones_times_powers_of_two(captured):
+    program = captured.programs[0]
+    step = next(step for step in products(program) if len(step["bodies"][0]["vars"]) == 3)
+    drawn = {case: judge_inputs.group_inputs(program, [step["name"]], 5, case) for case in ("ordinary", "wide")}
+    again = judge_inputs.group_inputs(program, [step["name"]], 5, "wide")
+    assert drawn["wide"].keys() == drawn["ordinary"].keys() and drawn["wide"]
+    for name, wide in drawn["wide"].items():
+        assert torch.equal(wide, again[name]) and torch.isfinite(wide).all()
+        if wide.numel() < 100:
+            continue
+        # Standard normals spread over a few powers of two, these over forty.
+        spread = [torch.log2(values.abs()).std() for values in (drawn["ordinary"][name], wide)]
+        assert spread[0] < 4 and 8 < spread[1] < 16
+        assert wide.abs().max() < 8 * 2**20
 
 
 def test_no_loops_below_full_precision():
