@@ -34,6 +34,18 @@ TEST(RooflineTest, HeadroomIsMeasuredOverFloor) {
   EXPECT_DOUBLE_EQ(analyze(traffic(), Seconds(0.5e-3), target()).headroom, 1.0);
 }
 
+TEST(RooflineTest, AChallengeMayUseTheMatrixUnits) {
+  // 1 ms of traffic; 1.6e9 operations take 16 ms without the matrix units and 1 ms with them.
+  const ProductWork work{10'000'000, 1.6e9, 2};
+  const Floor floor = challenge_floor(work, target());
+  EXPECT_DOUBLE_EQ(floor.memory.count(), 1e-3);
+  EXPECT_DOUBLE_EQ(floor.compute.count(), 1e-3);
+  EXPECT_DOUBLE_EQ(floor.launch.count(), 5e-6);
+  EXPECT_DOUBLE_EQ(floor.total().count(), 1e-3);
+  // What the target does not know bounds nothing.
+  EXPECT_DOUBLE_EQ(challenge_floor(work, Target{}).total().count(), 5e-6);
+}
+
 TEST(RooflineTest, NamesAreDistinct) {
   EXPECT_STREQ(diagnosis_name(Diagnosis::kNearOptimal), "near-optimal");
   EXPECT_STREQ(diagnosis_name(Diagnosis::kUnderutilized), "underutilized");

@@ -324,5 +324,39 @@ TEST(GoldenTest, CapturedProgramsDecomposeAsBefore) {
   }
 }
 
+// Before and after a library call whose loops are known.
+Program around_a_call() {
+  Step call = generated("op1", {rows_to("op1", {{"buf0", flat()}}, "buf1")});
+  call.kind = StepKind::kExtern;
+  return make_program({make_buffer("x", {kRows, kColumns}, BufferKind::kInput), make_buffer("buf0", {kRows, kColumns}),
+                       make_buffer("buf1", {kRows, kColumns}), output(make_buffer("buf2", {kRows, kColumns}))},
+                      {generated("op0", {elementwise("op0", {"x"}, "buf0")}), call,
+                       generated("op2", {elementwise("op2", {"buf1"}, "buf2")})});
+}
+
+TEST(Challenges, AreOffByDefault) {
+  for (const auto& group : decompose(around_a_call()).groups) {
+    EXPECT_FALSE(group.challenge);
+    EXPECT_EQ(std::count(group.steps.begin(), group.steps.end(), 1), 0);
+  }
+}
+
+TEST(Challenges, AreGroupsOfTheirOwn) {
+  const auto groups = decompose(around_a_call(), {{1}}).groups;
+  ASSERT_EQ(groups.size(), 3u);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    EXPECT_EQ(groups[i].steps, std::vector<int>{static_cast<int>(i)});
+    EXPECT_EQ(groups[i].challenge, i == 1);
+  }
+}
+
+TEST(Challenges, KeepTheirNeighboursFromOtherGroups) {
+  const auto groups = decompose(around_a_call(), {{1, 2}}).groups;
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].steps, std::vector<int>{0});
+  EXPECT_EQ(groups[1].steps, (std::vector<int>{1, 2}));
+  EXPECT_TRUE(groups[1].challenge);
+}
+
 }  // namespace
 }  // namespace kernelopt

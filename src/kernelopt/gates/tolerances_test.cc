@@ -57,6 +57,7 @@ TEST(Tolerances, PoliciesUseThem) {
     EXPECT_FALSE(format_admitted(precision, "no such format"));
     EXPECT_TRUE(format_admitted(precision, "bf16x6"));
     EXPECT_EQ(format_admitted(precision, "bf16x3"), precision != Precision::kStrict);
+    EXPECT_EQ(format_admitted(precision, "fp16x3"), precision != Precision::kStrict);
     EXPECT_EQ(parse_precision(precision_name(precision)), precision);
   }
   EXPECT_FALSE(parse_precision("loose").has_value());

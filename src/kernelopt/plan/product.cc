@@ -89,15 +89,15 @@ std::optional<Product> match_product(const Program& program, const Body& body) {
   for (size_t i = product.first_late; i < ops.size(); ++i) {
     const Op& op = ops[i];
     stores |= op.code == OpCode::kStoreReduction;
+    for (const ValueId arg : op.args)
+      for (size_t early = 0; early < 3; ++early)
+        if (ops[early].id == arg) return std::nullopt;
     if (op.code == OpCode::kLoad || op.code == OpCode::kStoreReduction) {
       const auto index = affine(op.index, body);
       if (!index || index->strides.at(over) != 0) return std::nullopt;
       continue;
     }
     if (op_class(op.code) != OpClass::kPointwise && op.code != OpCode::kConstant) return std::nullopt;
-    for (const ValueId arg : op.args)
-      for (size_t early = 0; early < 3; ++early)
-        if (ops[early].id == arg) return std::nullopt;
   }
   if (!stores) return std::nullopt;
   return product;

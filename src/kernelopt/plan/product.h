@@ -4,8 +4,8 @@
 // of the products of parts that matter. A pass of its own splits each operand once; the products of one step along k start
 // from zero and their sum is added to the accumulator in fp32, because the matrix units truncate long sums.
 //
-// Where a format has less range than fp32 the splitting passes also measure, on the device, whether the values fit; rows that
-// do not are computed again in fp32 by a last kernel, which otherwise does nothing.
+// Where a format has less range than fp32 the splitting passes also measure, on the device, whether the values fit; blocks with
+// rows that do not are computed again in fp32 by a last kernel, which otherwise does nothing.
 #pragma once
 
 #include <cstdint>
