@@ -86,7 +86,11 @@ Result<Processes> start_processes(const ProcessOptions& options) {
   const auto make = [&](const std::string& role) {
     auto variables = environment;
     // Huge pages for what the judge compares; the worker's memory stays what a user's process has.
-    if (role == "judge") variables["THP_MEM_ALLOC_ENABLE"] = "1";
+    // It is never timed and works beside the worker: its idle threads leave the cores instead of spinning on them.
+    if (role == "judge") {
+      variables["THP_MEM_ALLOC_ENABLE"] = "1";
+      variables["OMP_WAIT_POLICY"] = "passive";
+    }
     return std::make_unique<ProcessRpc>(
         ProcessSpec{{python, "-m", "kernelopt." + role}, variables, role}, options.on_progress);
   };

@@ -72,9 +72,9 @@ Result<PairedSamples> Pipeline::race(const std::string& baseline, const std::str
   auto rule = release_race(context_.options.model.seed);
   rule.max_total = Seconds(most_seconds);
   std::optional<PairedSamples> samples;
-  for (;;) {
+  for (Timing timing;; timing = kMoreOfARace) {
     auto raw = observed([&] {
-      return context_.worker.time_model(baseline, candidate, context_.options.model.seed, Timing{});
+      return context_.worker.time_model(baseline, candidate, context_.options.model.seed, timing);
     });
     if (!raw.result.ok()) return raw.result.error();
     KO_TRY(auto more, paired(*raw.result));

@@ -8,17 +8,9 @@ import sys
 import jsonschema
 import pytest
 
-from harness import ROOT, check_optimized, optimize, run
+from harness import ROOT, check_optimized, run
 
-MODEL = ROOT / "examples" / "softmax_strided.py"
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    out = tmp_path_factory.mktemp("example") / "out"
-    result = optimize(MODEL, out, "--rounds", "2", "--plans", "3", "--chains", "1", "--minutes", "4", "--seed", "1")
-    assert result.status == 0, result.explain()
-    return result
+MODEL = ROOT / "examples" / "softmax_strided.py"  # of the fixture `finished`
 
 
 def test_last_line_is_the_verdict(finished):

@@ -9,8 +9,8 @@ import pytest
 
 from harness import ROOT, check_optimized, finish, run, start, wait_gone
 
-MODEL = ROOT / "examples" / "softmax_strided.py"
-SEARCH = ["--rounds", "2", "--plans", "3", "--chains", "2", "--beam", "2", "--seed", "5", "--minutes", "4"]
+MODEL = ROOT / "examples" / "softmax_strided.py"  # of the fixture `finished`
+SEARCH = ["--rounds", "2", "--plans", "3", "--chains", "2", "--beam", "2", "--seed", "5", "--minutes", "4"]  # the same
 
 
 def journal_rows(out):
@@ -105,9 +105,8 @@ def killed_run(out, kills, rng, longest):
     return result
 
 
-def test_killed_and_resumed(tmp_path, long_form):
-    whole = run(["optimize", MODEL, "--out", tmp_path / "whole", *SEARCH], timeout=900, out=tmp_path / "whole")
-    assert whole.status == 0, whole.explain()
+def test_killed_and_resumed(finished, tmp_path, long_form):
+    whole = finished
     seed = int(os.environ.get("KERNELOPT_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed of the kills: {seed} (KERNELOPT_TEST_SEED repeats it)")
     killed = killed_run(tmp_path / "killed", 20 if long_form else 3, random.Random(seed), whole.seconds * 0.7)

@@ -101,7 +101,7 @@ struct ModelObservation {
 struct RaceObservation {
   std::string set;
   std::string baseline_mode;
-  Seconds warmup{0}, repetition{0};  // as asked for
+  Seconds warmup{0}, repetition{0};  // asked for at least
   uint64_t bootstrap_seed = 0;
   Observed<PairedSamples> samples{Error(ErrorCode::kInternal, "not timed")};
   std::optional<AaControl> aa;

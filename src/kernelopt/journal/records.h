@@ -62,7 +62,7 @@ struct TimingRecord {
   std::string subject;  // candidate digest, set digest, or the mode timed against itself
   std::string fingerprint;
   PairedSamples samples;
-  Seconds warmup{0}, repetition{0};
+  Seconds warmup{0}, repetition{0};  // asked for at least
 };
 
 struct StageSeconds {

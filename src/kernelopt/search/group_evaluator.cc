@@ -181,10 +181,10 @@ double GroupEvaluator::useless_above() const {
 Result<PairedSamples> GroupEvaluator::race(const json& candidate, const StoppingRule& rule) {
   Stopwatch watch(seconds_["race"]);
   std::optional<PairedSamples> samples;
-  for (;;) {
+  for (Timing timing;; timing = kMoreOfARace) {
     auto raw = observe([&] {
       return worker_.time_group(context_.group, context_.baseline, candidate, inputs_.front().inputs, inputs_.front().seed,
-                                Timing{});
+                                timing);
     });
     if (!raw.result.ok()) return raw.result.error();
     KO_TRY(PairedSamples more, paired(*raw.result));
