@@ -5,10 +5,12 @@ process of its own, since the interpreter must be on before triton is imported.
 """
 
 import copy
+import inspect
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import torch
@@ -22,6 +24,7 @@ from kernelopt.bridge import capture  # noqa: E402
 from kernelopt.judge import groups as judge_groups  # noqa: E402
 from kernelopt.protocol import ProtocolError  # noqa: E402
 from kernelopt.worker import groups as worker_groups  # noqa: E402
+from kernelopt.worker import launching, triton_build, triton_compiler  # noqa: E402
 
 TOLERANCES = [{"rtol": 1e-4, "atol": 1e-4, "rms_scaled": True, "error_factor": 4}]
 HALF = [{"rtol": 1e-2, "atol": 1e-2, "rms_scaled": True, "error_factor": 4}]
@@ -53,6 +56,57 @@ CASES = {
     "batched_product": (lambda x, y: torch.bmm(x, y.transpose(1, 2)), lambda: [torch.randn(2, 9, 40), torch.randn(2, 70, 40)]),
     "product_added": (lambda x, y, z: torch.addmm(z, x, y, beta=0.5, alpha=2.0), lambda: [torch.randn(5, 64), torch.randn(64, 8), torch.randn(5, 8)]),
 }
+
+
+# Rows longer than a program holds: the dump then sees a card with few multiprocessors, so that few programs make a team.
+LONG = {
+    "long_softmax": (lambda x: torch.softmax(x, -1), lambda: _rows(3, 20011)),
+    "long_layer_norm": (lambda x, w: F.layer_norm(x, (18000,), w) * 2, lambda: [torch.randn(2, 18000), torch.randn(18000)]),
+    "long_norms": (lambda x: x / x.abs().amax(1, keepdim=True) + x.argmax(1, keepdim=True), lambda: _rows(2, 21000)),
+    "batch_norm": (lambda x, m, v: F.batch_norm(x, m, v, training=True).relu(),
+                   lambda: [torch.randn(5, 3, 60, 61) * 2 + 1, torch.zeros(3), torch.ones(3)]),
+}
+CASES.update(LONG)
+
+
+def at_once(kernel, launch, tensors):
+    """Runs a cooperative launch in the interpreter, a thread a program: one after another they would wait for ever."""
+    from triton.runtime import interpreter
+
+    builder, own = interpreter.interpreter_builder, threading.local()
+    if not hasattr(type(builder), "own"):
+        builder.__dict__.pop("grid_idx", None)
+        builder.__class__ = type("Threaded", (type(builder),), {"own": own, "grid_idx": property(
+            lambda self: getattr(self.own, "index", None), lambda self, index: setattr(self.own, "index", index))})
+    function = getattr(triton_build.module_of(triton_compiler.prepare(kernel)), kernel["name"]).rewrite()
+    errors = []
+
+    def run():
+        scope = interpreter._patch_lang(function)
+        args = dict(zip(inspect.getfullargspec(function).args, map(interpreter._implicit_cvt, tensors)))
+        builder.set_grid_dim(launch["programs"], 1, 1)
+
+        def program(index):
+            try:
+                builder.set_grid_idx(index, 0, 0)
+                function(**args)
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=program, args=(i,), daemon=True) for i in range(launch["programs"])]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        scope.restore()
+        if errors or any(thread.is_alive() for thread in threads):
+            raise errors[0] if errors else TimeoutError("a program waits for ever")
+
+    return run
+
+
+_one_by_one = launching._interpreted
+launching._interpreted = lambda kernel, launch, tensors: (at_once if launch.get("cooperative") else _one_by_one)(kernel, launch, tensors)
 
 
 class Model(torch.nn.Module):
@@ -144,7 +198,7 @@ def main():
     for name in sys.argv[3:] or [*CASES, "cumsum"]:
         path = folder / f"{name}.json"
         path.write_text(json.dumps(program_of(name)))
-        done = subprocess.run([dump, str(path), "--device", "cuda"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([dump, str(path), "--device", "cuda", *(["--threads", "1"] if name in LONG else [])], capture_output=True, text=True, timeout=60)
         if done.returncode != 0:
             print(json.dumps({"case": name, "error": f"codegen_dump: {done.stderr[-300:]}"}), flush=True)
             continue
