@@ -14,12 +14,14 @@ constexpr int64_t kMostPieces = 20;        // beyond that the text grows for not
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// What a multiprocessor holds: programs at once, their warps, and elements of a row a thread. A thread of such a program takes about
-// 100 registers more than it holds elements, up to its share of 65536; more programs hide each other's waiting better.
+// What a multiprocessor holds: programs at once, their warps, and elements of a row a thread. Nobody bounds the registers of a thread
+// but the number of threads of its program, so the first ones are resident whatever the compiler does (255 registers for each of
+// 256 threads); the others need about 100 registers beside the elements. Bytes in flight count, not threads, and more programs
+// hide each other's waiting better.
 struct Shape {
   int programs, warps, held;
 };
-constexpr Shape kShapes[] = {{3, 4, 72}, {2, 8, 64}, {3, 8, 24}, {2, 8, 72}, {1, 16, 72}};
+constexpr Shape kShapes[] = {{2, 4, 144}, {4, 2, 144}, {1, 16, 64}, {3, 4, 64}, {1, 8, 144}, {2, 8, 56}};
 
 int64_t inner_points(const LoweredPhase& phase) {
   int64_t points = 1;
