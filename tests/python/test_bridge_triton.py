@@ -164,6 +164,16 @@ def autotuner(source, path):
     return getattr(module, name)
 
 
+def test_a_cooperative_launch_says_so_to_the_compilers_launcher(plain):
+    group = softmax_group(plain)
+    item = softmax_candidate(group)
+    item["launches"][0]["cooperative"] = True
+    record = compile_text(model, INPUTS, Session(kernel_set=kernel_set(plain.fingerprint, [(group, item)])))
+    assert record.problems == []
+    sources = [kernel["source"] for kernel in record.program["kernels"] if "kernelopt" in kernel["name"]]
+    assert ["'launch_cooperative_grid': True" in source for source in sources] == [True, False]
+
+
 def test_definitions_compile_and_launch_statically(plain, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     group = softmax_group(plain)

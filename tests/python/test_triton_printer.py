@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from triton_interpreter import CASES
+from triton_interpreter import CASES, SCANS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ALL = [*CASES, "cumsum"]
+ALL = [*CASES, *SCANS]
 
 
 def _dump():

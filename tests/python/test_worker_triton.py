@@ -98,6 +98,32 @@ def test_compiles_without_a_device(tmp_path, monkeypatch):
 
 
 @needs_triton
+def test_programs_that_wait_for_one_another(tmp_path, monkeypatch):
+    from kernelopt.worker import triton_build, triton_compiler
+
+    monkeypatch.setenv("KERNELOPT_CACHE", str(tmp_path))
+    source = HEAD + """@triton.jit
+def kernel0(b0, b1):
+    tl.debug_barrier()
+    tl.atomic_add(b0, 1, sem='release')
+    while tl.atomic_add(b0, 0, sem='acquire') < 4:
+        pass
+    tl.store(b1 + tl.program_id(0), tl.load(b0, volatile=True))
+"""
+    params = [{"name": name, "dtype": "int32", "role": "out"} for name in ("b0", "b1")]
+    for cooperative in (True, False):
+        item = candidate(source, **({"cooperative": True} if cooperative else {}))
+        kernel, (launch,) = {**item["kernels"][0], "params": params}, item["launches"]
+        triton_compiler.check_launch(launch)
+        path = triton_compiler.prepare(kernel)
+        compiled = triton_build.build(path, 90, triton_build.job(kernel, launch), str(tmp_path))
+        assert compiled.metadata.launch_cooperative_grid is cooperative
+        assert "ld.global.gpu.acquire" in compiled.asm["ptx"] and "atom.global.gpu.release" in compiled.asm["ptx"]
+    with pytest.raises(CompileError, match="cooperative"):
+        triton_compiler.check_launch({**launch, "cooperative": "yes"})
+
+
+@needs_triton
 def test_a_compiler_that_hangs_costs_its_candidate_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("KERNELOPT_CACHE", str(tmp_path))
     (late,) = building.compile_candidates([candidate()], 0.01, arch="sm_90")

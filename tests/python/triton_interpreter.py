@@ -5,10 +5,12 @@ process of its own, since the interpreter must be on before triton is imported.
 """
 
 import copy
+import inspect
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import torch
@@ -22,10 +24,12 @@ from kernelopt.bridge import capture  # noqa: E402
 from kernelopt.judge import groups as judge_groups  # noqa: E402
 from kernelopt.protocol import ProtocolError  # noqa: E402
 from kernelopt.worker import groups as worker_groups  # noqa: E402
+from kernelopt.worker import launching, triton_build, triton_compiler  # noqa: E402
 
 TOLERANCES = [{"rtol": 1e-4, "atol": 1e-4, "rms_scaled": True, "error_factor": 4}]
 # Ten bits of mantissa in sums of a few hundred terms, where the reference on a CPU has fp32's.
 TF32 = [{"rtol": 1e-2, "atol": 5e-2, "rms_scaled": False, "error_factor": 4}]
+SCANS = ("cumsum", "cumsum_backwards")
 HALF = [{"rtol": 1e-2, "atol": 1e-2, "rms_scaled": True, "error_factor": 4}]
 
 
@@ -62,6 +66,64 @@ CASES = {
 }
 
 
+# Rows longer than a program holds: the dump then sees a card with few multiprocessors, so that few programs make a team.
+LONG = {
+    "long_softmax": (lambda x: torch.softmax(x, -1), lambda: _rows(3, 20011)),
+    "long_layer_norm": (lambda x, w: F.layer_norm(x, (18000,), w) * 2, lambda: [torch.randn(2, 18000), torch.randn(18000)]),
+    "long_norms": (lambda x: x / x.abs().amax(1, keepdim=True) + x.argmax(1, keepdim=True), lambda: _rows(2, 21000)),
+    "batch_norm": (lambda x, m, v: F.batch_norm(x, m, v, training=True).relu(),
+                   lambda: [torch.randn(5, 3, 60, 61) * 2 + 1, torch.zeros(3), torch.ones(3)]),
+}
+CASES.update(LONG)
+
+
+def at_once(kernel, launch, tensors):
+    """Runs a cooperative launch in the interpreter, a thread a program: one after another they would wait for ever."""
+    from triton.runtime import interpreter
+
+    builder, own = interpreter.interpreter_builder, threading.local()
+    if not hasattr(type(builder), "own"):
+        builder.__dict__.pop("grid_idx", None)
+        patch_tensor = interpreter._patch_lang_tensor
+
+        def patch_tensor_too(tensor, scope):  # a loop over rows starts at a tensor, which newer numpy does not take for a number
+            patch_tensor(tensor, scope)
+            scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+        interpreter._patch_lang_tensor = patch_tensor_too
+        builder.__class__ = type("Threaded", (type(builder),), {"own": own, "grid_idx": property(
+            lambda self: getattr(self.own, "index", None), lambda self, index: setattr(self.own, "index", index))})
+    function = getattr(triton_build.module_of(triton_compiler.prepare(kernel)), kernel["name"]).rewrite()
+    errors = []
+
+    def run():
+        scope = interpreter._patch_lang(function)
+        args = dict(zip(inspect.getfullargspec(function).args, map(interpreter._implicit_cvt, tensors)))
+        builder.set_grid_dim(launch["programs"], 1, 1)
+
+        def program(index):
+            try:
+                builder.set_grid_idx(index, 0, 0)
+                function(**args)
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=program, args=(i,), daemon=True) for i in range(launch["programs"])]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        scope.restore()
+        if errors or any(thread.is_alive() for thread in threads):
+            raise errors[0] if errors else TimeoutError("a program waits for ever")
+
+    return run
+
+
+_one_by_one = launching._interpreted
+launching._interpreted = lambda kernel, launch, tensors: (at_once if launch.get("cooperative") else _one_by_one)(kernel, launch, tensors)
+
+
 class Model(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
@@ -71,14 +133,15 @@ class Model(torch.nn.Module):
         return self.function(*inputs)
 
 
-def scan_program():
-    """cumsum along rows, written by hand: the compiler's CPU code falls back for it."""
-    rows, columns = 3, 21
+def scan_program(backwards):
+    """cumsum along rows (from their ends), written by hand: the compiler's CPU code falls back for it."""
+    rows, columns = 3, 32 if backwards else 21
     index = {"add": [{"mul": [columns, "p0"]}, "p1"]}
+    read = {"add": [{"mul": [columns, "p0"]}, {"mul": [-1, "p1"]}, columns - 1]} if backwards else index
     fields = {"dtype": "float32", "offset": 0, "device": "cpu", "layout": "fixed", "base": None, "mutates": None,
               "removable": False, "value": None, "size": [rows, columns], "stride": [columns, 1]}
     ops = [
-        {"id": 0, "op": "load", "buffer": "arg0_1", "index": index},
+        {"id": 0, "op": "load", "buffer": "arg0_1", "index": read},
         {"id": 1, "op": "scan", "dtypes": ["float32"], "args": [0],
          "block": {"params": [2, 3], "ops": [{"id": 4, "op": "add", "args": [2, 3]}], "results": [4]}},
         {"id": -1, "op": "store", "buffer": "buf0", "index": index, "args": [1], "mode": None},
@@ -94,8 +157,8 @@ def scan_program():
 
 
 def program_of(name):
-    if name == "cumsum":
-        return scan_program()
+    if name in SCANS:
+        return scan_program(name == "cumsum_backwards")
     function, draw = CASES[name]
     torch.manual_seed(0)
     torch._dynamo.reset()
@@ -151,10 +214,10 @@ def main():
     dump, folder = sys.argv[1], Path(sys.argv[2])
     os.environ["KERNELOPT_CACHE"] = str(folder / "cache")
     os.environ["KERNELOPT_EXCHANGE"] = str(folder / "exchange")
-    for name in sys.argv[3:] or [*CASES, "cumsum"]:
+    for name in sys.argv[3:] or [*CASES, *SCANS]:
         path = folder / f"{name}.json"
         path.write_text(json.dumps(program_of(name)))
-        done = subprocess.run([dump, str(path), "--device", "cuda"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([dump, str(path), "--device", "cuda", *(["--threads", "1"] if name in LONG else [])], capture_output=True, text=True, timeout=60)
         if done.returncode != 0:
             print(json.dumps({"case": name, "error": f"codegen_dump: {done.stderr[-300:]}"}), flush=True)
             continue
@@ -165,6 +228,8 @@ def main():
                 if "refused" in line:
                     print(json.dumps({"case": name, "refused": line["refused"], "what": "group"}), flush=True)
                 continue
+            if name in LONG and line["kind"] != "rows kept on chip":
+                continue  # whole rows in a loop, which the short cases have
             if line.get("candidate", {}).get("digest") in seen:
                 continue  # another plan that prints the same text
             seen.add(line.get("candidate", {}).get("digest") or line["description"])

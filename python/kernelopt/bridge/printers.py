@@ -212,7 +212,8 @@ class TritonPrinter:
         triton_meta = {
             "signature": triton_utils.signature_to_meta(signature, size_dtype="tl.int32", argdefs=defs),
             "device": DeviceProperties.create(device), "constants": {}, "native_matmul": False,
-            **TritonKernel.triton_meta_common(), "configs": [triton_utils.config_of(signature)],
+            **TritonKernel.triton_meta_common(),
+            **({"launch_cooperative_grid": True} if launch.get("cooperative") else {}), "configs": [triton_utils.config_of(signature)],
         }
         written = sorted(name for name, param in zip(names, kernel["params"]) if param["role"] == "inout")
         common = {key: value for key, value in TritonKernel.inductor_meta_common().items()

@@ -76,7 +76,7 @@ def triton_launch(kernel, launch, addresses):
     from kernelopt.worker import triton_compiler
 
     aligned = [address % 16 == 0 for address in addresses]
-    compiled = triton_compiler.load(kernel, launch["warps"], launch["stages"], aligned)
+    compiled = triton_compiler.load(kernel, launch, aligned)
     try:
         run = compiled.run  # loads the binary
     except Exception as error:  # OutOfResources and what the driver says
@@ -90,6 +90,8 @@ def triton_launch(kernel, launch, addresses):
 def _interpreted(kernel, launch, tensors):
     from kernelopt.worker import triton_build, triton_compiler
 
+    if launch.get("cooperative") and launch["programs"] > 1:
+        raise CompileError("programs that wait for one another cannot run one after another")
     function = getattr(triton_build.module_of(triton_compiler.prepare(kernel)), kernel["name"])
     return functools.partial(function[(launch["programs"],)], *tensors, num_warps=launch["warps"], num_stages=launch["stages"])
 

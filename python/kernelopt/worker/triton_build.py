@@ -2,7 +2,8 @@
 (`python -m kernelopt.worker.triton_build`), which share Triton's cache, so that what a helper built the worker only loads.
 
 A helper reads one JSON request a line on its input and answers one line: `{"path", "folder", "arch", "jobs": [job]}` ->
-`{"jobs": [resources]}` or `{"error": {"message", "detail"}}`. A job is {"name", "types", "aligned", "warps", "stages"}.
+`{"jobs": [resources]}` or `{"error": {"message", "detail"}}`. A job is {"name", "types", "aligned", "warps", "stages"}, and
+"cooperative" where the launch is.
 """
 
 import functools
@@ -30,11 +31,12 @@ def module_of(path):
     return module
 
 
-def job(kernel, warps, stages, aligned=None):
+def job(kernel, launch, aligned=None):
     """The build job of a candidate's kernel; `aligned` says per parameter whether it is divisible by 16 (default: all)."""
     types = [param["dtype"] for param in kernel["params"]]
-    return {"name": kernel["name"], "types": types, "aligned": list(aligned or [True] * len(types)), "warps": int(warps),
-            "stages": int(stages)}
+    item = {"name": kernel["name"], "types": types, "aligned": list(aligned or [True] * len(types)), "warps": int(launch["warps"]),
+            "stages": int(launch["stages"])}
+    return {**item, "cooperative": True} if launch.get("cooperative") else item
 
 
 def build(path, arch, item, folder):
@@ -57,7 +59,7 @@ def build(path, arch, item, folder):
         return triton.compile(
             source, target=GPUTarget("cuda", arch, 32),
             options={"num_warps": item["warps"], "num_stages": item["stages"], "debug": "device_assert" in function.src,
-                     "sanitize_overflow": False},
+                     "sanitize_overflow": False, "launch_cooperative_grid": item.get("cooperative", False)},
         )
 
 

@@ -47,11 +47,11 @@ def prepare(kernel):
     return triton_source.module_file(kernel["source"], cache_folder("triton"))
 
 
-def load(kernel, warps, stages, aligned):
+def load(kernel, launch, aligned):
     """The CompiledKernel for this device, built here where no helper has built it. Raises CompileError."""
     path = prepare(kernel)
     try:
-        return triton_build.build(path, architecture(), triton_build.job(kernel, warps, stages, aligned), cache_folder("triton"))
+        return triton_build.build(path, architecture(), triton_build.job(kernel, launch, aligned), cache_folder("triton"))
     except Exception as error:
         raise CompileError(*triton_build.describe_error(error)) from error
 
@@ -99,7 +99,7 @@ def _builds(candidate):
         if launch["kernel"] not in by_name:
             raise CompileError(f"the launch list names {launch['kernel']}, which is no kernel")
         check_launch(launch)
-        item = triton_build.job(by_name[launch["kernel"]], launch["warps"], launch["stages"])
+        item = triton_build.job(by_name[launch["kernel"]], launch)
         if item not in jobs[launch["kernel"]]:
             jobs[launch["kernel"]].append(item)
     return [(kernel, jobs[kernel["name"]]) for kernel in candidate["kernels"]]
@@ -111,6 +111,8 @@ def check_launch(launch):
         value = launch.get(name)
         if type(value) is not int or not 1 <= value <= most:
             raise CompileError(f"a launch of {launch['kernel']} with {name} {value}")
+    if type(launch.get("cooperative", False)) is not bool:
+        raise CompileError(f"a launch of {launch['kernel']} with cooperative {launch['cooperative']}")
     if launch["warps"] & (launch["warps"] - 1):
         raise CompileError(f"a launch of {launch['kernel']} with {launch['warps']} warps, which is no power of two")
 

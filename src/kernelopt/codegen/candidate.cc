@@ -32,6 +32,7 @@ nlohmann::json digested(const CandidateParts& parts) {
     document["launches"].back()["programs"] = launch.programs;
     document["launches"].back()["warps"] = launch.warps;
     document["launches"].back()["stages"] = launch.stages;
+    if (launch.cooperative) document["launches"].back()["cooperative"] = true;
   }
   document["scratch"] = nlohmann::json::array();
   for (const auto& scratch : parts.scratch)

@@ -30,6 +30,7 @@ struct Launch {
   // Triton only.
   int64_t programs = 0;           // grid, one-dimensional
   int warps = 0, stages = 0;
+  bool cooperative = false;       // its programs wait for one another: all must be resident, or the driver refuses the launch
 };
 
 struct Scratch {

@@ -17,7 +17,7 @@ const std::set<std::string>& admitted_lines() {
   return lines;
 }
 const std::set<std::string>& keywords() {
-  static const std::set<std::string> words = {"def", "return", "if", "for", "in", "range", "True", "False", "None", "float"};
+  static const std::set<std::string> words = {"def", "return", "if", "for", "while", "pass", "in", "range", "True", "False", "None", "float"};
   return words;
 }
 // Members of tl; types are used as values as well.
@@ -39,11 +39,11 @@ const std::set<std::string>& methods() {
   return names;
 }
 const std::set<std::string>& argument_names() {
-  static const std::set<std::string> names = {"mask", "other", "propagate_nan", "bitcast", "sem", "eviction_policy", "acc", "input_precision"};
+  static const std::set<std::string> names = {"mask", "other", "propagate_nan", "bitcast", "sem", "eviction_policy", "volatile", "reverse", "acc", "input_precision"};
   return names;
 }
 const std::set<std::string>& strings() {
-  static const std::set<std::string> texts = {"inf", "-inf", "nan", "relaxed", "index out of bounds", "evict_first", "evict_last", "ieee"};
+  static const std::set<std::string> texts = {"inf", "-inf", "nan", "relaxed", "acquire", "release", "index out of bounds", "evict_first", "evict_last", "ieee"};
   return texts;
 }
 

@@ -43,7 +43,9 @@ TEST(TritonScanTest, AdmitsEverythingThatIsPrinted) {
   target.kind = DeviceKind::kCuda;
   target.threads = 132;
   int printed = 0;
-  for (const auto& builder : testing::sample_programs()) {
+  auto builders = testing::sample_programs();
+  builders.push_back(testing::normalized_exponentials(3, 40000, 1));  // rows that several programs share
+  for (const auto& builder : builders) {
     const auto program = builder.program();
     ASSERT_TRUE(program.ok()) << builder.name();
     const auto space = PlanSpace::create(*program, builder.group(), target);

@@ -14,6 +14,7 @@ struct FlatOp {
   Op op;  // blocks empty, but for the combine function of a scan
   // Boolean value: where it is false, a load must not touch memory and its result is unspecified.
   ValueId predicate = kNoValue;
+  bool reverse = false;  // kScan: from the loop's last iteration to its first
 };
 
 struct FlatBody {

@@ -78,8 +78,13 @@ nlohmann::json to_json(const KernelPlan& plan, bool sizes) {
                           {"inner_block", nest.program.inner_block},
                           {"warps", nest.program.warps},
                           {"stages", nest.program.stages}};
+      if (nest.program.team > 0) {
+        entry["program"]["team"] = nest.program.team;
+        entry["program"]["programs"] = nest.program.programs;
+      }
     } else {
       entry["program"] = {{"rows", nest.program.block > 1}, {"persistent", nest.program.inner_block == 0}};
+      if (nest.program.team > 0) entry["program"]["team"] = nest.program.team > 1;
     }
     if (sizes) {
       entry["unroll"] = nest.unroll;

@@ -36,7 +36,8 @@ namespace kernelopt {
   X(kMath, "math variant")                   \
   X(kTranspose, "transpose in registers")    \
   X(kParallel, "threads")                    \
-  X(kNumberFormat, "number format")
+  X(kNumberFormat, "number format")          \
+  X(kKeepRows, "rows kept on chip")
 
 enum class TransformKind {
 #define KO_X(name, text) name,
@@ -54,6 +55,8 @@ const char* transform_name(TransformKind kind);
   X(kUnrollWindow, "unroll window")  /* target: body with a short reduction, which becomes a chain of ops */ \
   X(kWalkRows, "walk rows")          /* target: body over windows; amount: rows of results computed together */ \
   X(kTileLoop, "tile loop")           /* target: body/loop; amount: iterations of the inner of the two that replace it */ \
+  X(kFlipScan, "flip scan")           /* target: body with a scan, whose loop then runs the other way */ \
+  X(kJoinParts, "join parts")         /* target: body that combines partial reductions, which becomes the whole reduction */ \
   X(kOnlineSoftmax, "online softmax") /* target: body with max, whose exp-sum reader joins it in one pass */
 
 enum class RewriteKind {
@@ -88,6 +91,10 @@ struct ProgramPlan {
   int64_t inner_block = 0;  // points of a phase's inner loops at once, a power of two; 0: all, kept in registers
   int warps = 4;
   int stages = 1;           // software pipelining depth of the loops
+  // Above 0: a program holds its part of a row in registers, in pieces of `inner_block`, so that every phase after the first
+  // finds it there. Above 1: so many programs share a row and meet at a barrier in memory after each phase with a reduction.
+  int64_t team = 0;
+  int64_t programs = 0;     // with a team: programs launched at most, all of which must be resident at once
 };
 
 struct NestPlan {

@@ -159,6 +159,16 @@ struct PlanSpace::Impl {
     }
     return result;
   }
+  // What the compiler did for parallelism, taken back; scans that read backwards, turned around. For GPUs.
+  std::vector<Rewrite> loop_rewrites(const WorkGroup& group) const {
+    std::vector<Rewrite> result;
+    for (const auto& body : group.bodies)
+      for (const auto kind : {RewriteKind::kFlipScan, RewriteKind::kJoinParts}) {
+        WorkGroup trial = group;
+        if (apply_rewrite(trial, {kind, body.name, 0}).ok()) result.push_back({kind, body.name, 0});
+      }
+    return result;
+  }
   std::vector<Rewrite> unroll_rewrites(const WorkGroup& group) const {
     std::vector<Rewrite> result;
     for (const auto& body : group.bodies) {
@@ -324,7 +334,25 @@ std::vector<Move> PlanSpace::starts() const {
     if (tiled && impl.check(*tiled).ok() && keys.insert(plan_key(*tiled)).second)
       result.insert(result.begin(), {TransformKind::kTranspose, "tiles between two memory orders", *tiled});
   }
-  return with_programs(impl.work, result, impl.target, 3);
+  // Rows kept on chip: few reductions a row, since each costs a team a wait; whole steps in one nest, whatever their number of rows.
+  std::vector<Move> kept;
+  const auto whole = impl.all_of({}, [&](const WorkGroup& g) { return impl.loop_rewrites(g); });
+  const auto fused = impl.all_of(whole, [&](const WorkGroup& g) { return impl.inline_rewrites(g); });
+  NestOptions together = options;
+  together.wanted_parallel = 1;
+  for (const auto& rewrites : {impl.all_of(fused, [&](const WorkGroup& g) { return impl.online_rewrites(g); }), whole}) {
+    const auto plan = impl.built(rewrites, together, like);
+    if (!plan) continue;
+    for (auto& move : with_teams(impl.work, {TransformKind::kKeepRows, "rows kept on chip", *plan}, impl.target, 8))
+      if (keys.insert(plan_key(move.plan)).second) kept.push_back(std::move(move));
+    if (!kept.empty()) break;
+  }
+  if (!whole.empty())
+    result.insert(result.begin(), {TransformKind::kReductionStrategy, "whole loops",
+                                   impl.built(whole, wide, like).value_or(impl.seed)});
+  auto programs = with_programs(impl.work, result, impl.target, 3);
+  programs.insert(programs.begin(), std::make_move_iterator(kept.begin()), std::make_move_iterator(kept.end()));
+  return programs;
 }
 
 std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {

@@ -104,10 +104,16 @@ std::vector<Move> program_moves(const WorkGroup& work, const KernelPlan& plan, c
     if (!apply_rewrite(group, rewrite).ok()) return result;
   const auto lowered = lower_work(group, plan);
   if (!lowered.ok() || lowered->nests.size() != plan.nests.size()) return result;
-  for (size_t n = 0; n < plan.nests.size(); ++n)
+  for (size_t n = 0; n < plan.nests.size(); ++n) {
+    const auto& now = plan.nests[n].program;
+    for (const auto& choice : team_choices(lowered->nests[n], target)) {
+      if (choice.team == now.team && choice.programs == now.programs && choice.inner_block == now.inner_block && choice.warps == now.warps) continue;
+      Move move{TransformKind::kKeepRows, "rows kept by " + std::to_string(choice.team) + " programs of " + std::to_string(choice.warps) + " warps in nest " + std::to_string(n), plan};
+      move.plan.nests[n].program = choice;
+      result.push_back(std::move(move));
+    }
     for (const auto& choice : program_choices(lowered->nests[n], target)) {
-      const auto& now = plan.nests[n].program;
-      if (choice.block == now.block && choice.inner_block == now.inner_block && choice.warps == now.warps && choice.stages == now.stages) continue;
+      if (now.team == 0 && choice.block == now.block && choice.inner_block == now.inner_block && choice.warps == now.warps && choice.stages == now.stages) continue;
       Move move{TransformKind::kTileSize, "", plan};
       if ((choice.inner_block == 0) != (now.inner_block == 0)) move.kind = TransformKind::kReductionStrategy;
       move.description = std::to_string(choice.block) + " rows, " + (choice.inner_block == 0 ? "all" : std::to_string(choice.inner_block)) + " columns, " +
@@ -115,6 +121,7 @@ std::vector<Move> program_moves(const WorkGroup& work, const KernelPlan& plan, c
       move.plan.nests[n].program = choice;
       result.push_back(std::move(move));
     }
+  }
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "kernelopt/base/check.h"
+#include "kernelopt/plan/rewrite_loops.h"
 #include "kernelopt/plan/window.h"
 
 namespace kernelopt {
@@ -617,6 +618,8 @@ Status apply_rewrite(WorkGroup& work, const Rewrite& rewrite) {
     case RewriteKind::kUnrollWindow: return unroll_window(work, rewrite.target);
     case RewriteKind::kWalkRows: return walk_rows(work, rewrite.target, rewrite.amount);
     case RewriteKind::kTileLoop: return tile_loop(work, rewrite);
+    case RewriteKind::kFlipScan: return flip_scan(work, rewrite.target);
+    case RewriteKind::kJoinParts: return join_parts(work, rewrite.target);
     case RewriteKind::kOnlineSoftmax: return online_softmax(work, rewrite.target);
   }
   return unsupported("unknown rewrite");

@@ -483,7 +483,9 @@ Status NestPrinter::emit_op(const FlatOp& f, const Instance& instance) {
     case OpCode::kIndirect: return emit_indirect(f, instance);
     case OpCode::kCheckBounds: return emit_check_bounds(f, instance);
     case OpCode::kIndexExpr: return emit_index_expr(f, instance);
-    case OpCode::kScan: return emit_scan(f, instance);
+    case OpCode::kScan:
+      if (f.reverse) return Error(ErrorCode::kUnsupported, "a scan that runs backwards in C++");
+      return emit_scan(f, instance);
     case OpCode::kGet: {
       // finish_reduction and emit_scan leave the results under negative ids of their own.
       const auto at = values_.find(-1000 - op.args[0] * 8 - op.which);

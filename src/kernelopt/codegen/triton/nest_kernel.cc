@@ -11,6 +11,8 @@ namespace kernelopt::triton {
 namespace {
 
 constexpr int64_t kLargestTile = 1 << 17;  // elements of one tensor; Triton's own limit is 2^20
+constexpr int64_t kMostPieces = 64;        // of a slice in registers
+constexpr int64_t kWholeRow = 1024;        // points that every program of a team computes for itself
 
 Error unsupported(const std::string& what) { return Error(ErrorCode::kUnsupported, what); }
 
@@ -67,7 +69,9 @@ class Printer {
       if (names_.count(name) && buffer.elements > INT32_MAX / 2) wide_ = true;
     indent_ = 1;
     rows_masked_ = rows_ % block_ != 0;
-    line(fmt::format("x = tl.program_id(0){} * {} + tl.arange(0, {})[:, None]", wide_ ? ".to(tl.int64)" : "", block_, block_));
+    KO_RETURN_IF_ERROR(start_team());
+    if (team_ > 1) line("x = row + tl.arange(0, 1)[:, None]");
+    else line(fmt::format("x = tl.program_id(0){} * {} + tl.arange(0, {})[:, None]", wide_ ? ".to(tl.int64)" : "", block_, block_));
     if (rows_masked_) line(fmt::format("xmask = x < {}", rows_));
     int64_t below = 1;
     for (size_t k = nest_.shared.size(); k-- > 0;) {
@@ -81,6 +85,8 @@ class Printer {
     for (const auto& phase : nest_.phases) KO_RETURN_IF_ERROR(print_phase(phase));
     std::string parameters;
     for (const auto& name : result_.buffers) parameters += (parameters.empty() ? "" : ", ") + names_.at(name);
+    finish_team();
+    for (const auto& extra : result_.team_scratch) parameters += (parameters.empty() ? "" : ", ") + extra.parameter;
     result_.source = "@triton.jit\ndef " + function + "(" + parameters + "):\n" + out_;
     result_.uses_libdevice = out_.find("libdevice.") != std::string::npos;
     return std::move(result_);
@@ -156,7 +162,11 @@ class Printer {
   }
   std::string joined(const Expr& expr, const char* sign) {
     std::string text;
-    for (const auto& arg : expr.args()) text += (text.empty() ? "" : sign) + index_text(arg);
+    // In one order, so that phases whose loops have other names find what is already loaded.
+    std::vector<std::string> terms;
+    for (const auto& arg : expr.args()) terms.push_back(index_text(arg));
+    std::sort(terms.begin(), terms.end());
+    for (const auto& term : terms) text += (text.empty() ? "" : sign) + term;
     return "(" + text + ")";
   }
   std::string folded(const Expr& expr, const char* function) {
@@ -182,6 +192,12 @@ class Printer {
     if ((shape & kColumns) && !column_mask_.empty()) both(column_mask_);
     return text;
   }
+  // What all programs of a team have alike is stored by the first of them.
+  std::string store_mask(int shape, const Value* predicate) {
+    std::string text = mask_text(shape, predicate);
+    if (team_ > 1 && !(split_ && (shape & kColumns))) text += (text.empty() ? "" : " & ") + define("(tl.zeros([1, 1], tl.int32) + member) == 0");
+    return text;
+  }
 
   Status print_phase(const LoweredPhase& phase) {
     phase_ = &phase;
@@ -199,10 +215,18 @@ class Printer {
     }
     const int64_t all = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(points)));
     const int64_t wanted = nest_.plan.program.inner_block;
-    columns_ = wanted <= 0 ? all : std::min(all, wanted);
+    split_ = team_ > 1 && points > kWholeRow;
+    const int64_t share = split_ ? (points + team_ - 1) / team_ : points;
+    columns_ = wanted <= 0 ? all : std::min(team_ > 0 ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(share))) : all, wanted);
+    const int64_t pieces = team_ > 0 ? (share + columns_ - 1) / columns_ : 1;
+    slice_ = pieces * columns_;
+    points_ = points;
+    pending_.clear();
+    if (pieces > kMostPieces) return unsupported("a slice of " + std::to_string(pieces) + " pieces");
+    if (team_ > 0 && phase.body.has_scan() && (split_ || pieces > 1)) return unsupported("a scan over several pieces");
     if (!std::has_single_bit(static_cast<uint64_t>(columns_))) return unsupported("inner block is no power of two");
     if (columns_ * block_ > kLargestTile) return unsupported("a tile of more than " + std::to_string(kLargestTile) + " elements");
-    looped_ = columns_ < points;
+    looped_ = team_ == 0 && columns_ < points;
     wide_columns_ = points > INT32_MAX / 2;
 
     results_.clear();
@@ -223,10 +247,35 @@ class Printer {
       scopes_.emplace_back();
       const std::string column = fmt::format("start{} + tl.arange(0, {})[None, :]", wide_columns_ ? ".to(tl.int64)" : "", columns_);
       column_ = define(column);
-    } else {
-      column_ = columns_ == 1 ? "tl.zeros([1, 1], tl.int32)" : define(fmt::format("tl.arange(0, {})[None, :]", columns_));
     }
-    column_mask_ = remainder == 0 ? "" : define(fmt::format("{} < {}", column_, points));
+    for (piece_ = 0; piece_ < pieces; ++piece_) {
+      if (team_ > 0) {
+        start_piece(piece_);
+      } else {
+        if (!looped_) column_ = columns_ == 1 ? "tl.zeros([1, 1], tl.int32)" : define(fmt::format("tl.arange(0, {})[None, :]", columns_));
+        column_mask_ = remainder == 0 ? "" : define(fmt::format("{} < {}", column_, points));
+      }
+      set_loops(loops);
+      for (size_t i = 0; i < phase.body.ops.size(); ++i)
+        if (!is_late(phase.body.ops[i].op) && (along_columns_[i] || (!looped_ && piece_ == 0))) KO_RETURN_IF_ERROR(print_op(phase.body.ops[i]));
+    }
+    piece_ = 0;
+    if (looped_) {
+      scopes_.pop_back();
+      --indent_;
+    }
+    if (team_ > 0) KO_RETURN_IF_ERROR(finish_slices());
+    in_late_ = true;
+    for (const auto& f : phase.body.ops) {
+      if (f.op.code == OpCode::kReduction && looped_) KO_RETURN_IF_ERROR(finish(f.op));
+      if (is_late(f.op)) KO_RETURN_IF_ERROR(print_op(f));
+    }
+    in_late_ = false;
+    return ok_status();
+  }
+
+  // The variables of the inner loops from the column.
+  void set_loops(const std::vector<LoopVar>& loops) {
     int64_t below = 1;
     for (size_t k = loops.size(); k-- > 0;) {
       std::string text = below == 1 ? column_ : fmt::format("{} // {}", column_, below);
@@ -236,19 +285,6 @@ class Printer {
       variables_[loops[k].name] = {text, loops[k].extent == 1 ? kUniform : kColumns, loops[k].extent};
       below *= loops[k].extent;
     }
-    for (size_t i = 0; i < phase.body.ops.size(); ++i)
-      if (!is_late(phase.body.ops[i].op) && (!looped_ || along_columns_[i])) KO_RETURN_IF_ERROR(print_op(phase.body.ops[i]));
-    if (looped_) {
-      scopes_.pop_back();
-      --indent_;
-    }
-    in_late_ = true;
-    for (const auto& f : phase.body.ops) {
-      if (f.op.code == OpCode::kReduction && looped_) KO_RETURN_IF_ERROR(finish(f.op));
-      if (is_late(f.op)) KO_RETURN_IF_ERROR(print_op(f));
-    }
-    in_late_ = false;
-    return ok_status();
   }
 
   // Which ops vary along the inner loops; the others are computed before them.
@@ -304,6 +340,7 @@ class Printer {
       }
       case OpCode::kIndirect: {
         const Value index = value(op.args[0]);
+        if (index.own) return unsupported("an index that a team may not agree on");
         std::string text = as_type(index, DType::kInt64);
         const std::string size = index_text(op.size);
         if (op.wrap_neg) text = define("tl.where(" + text + " < 0, " + text + " + " + size + ", " + text + ")");
@@ -327,14 +364,14 @@ class Printer {
         line("tl.device_assert(" + holds + ", 'index out of bounds')");
         return ok_status();
       }
-      case OpCode::kReduction: return looped_ ? update(op) : reduce_at_once(op);
+      case OpCode::kReduction: return looped_ ? update(op) : team_ > 0 ? hold(op) : reduce_at_once(op);
       case OpCode::kGet: {
         const auto at = results_.find(op.args[0]);
         KO_CHECK(at != results_.end(), "get of a value without results");
         values_[op.id] = at->second.at(static_cast<size_t>(op.which));
         return ok_status();
       }
-      case OpCode::kScan: return print_scan(op);
+      case OpCode::kScan: return print_scan(f);
       case OpCode::kMasked: return Error(ErrorCode::kInternal, "a masked block in a flat body");
       default: break;
     }
@@ -343,7 +380,8 @@ class Printer {
     KO_TRY(const std::string text, pointwise(op, args, result_.helpers));
     DType type = op.dtype;
     if (op.code == OpCode::kToDType) type = compute_dtype(op.dtype);
-    values_[op.id] = {define(text), type, false, shape_of_args(op)};
+    const bool own = std::any_of(args.begin(), args.end(), [](const Value& a) { return a.own; });
+    values_[op.id] = {define(text), type, false, shape_of_args(op), own};
     return ok_status();
   }
 
@@ -355,7 +393,8 @@ class Printer {
     const Op& op = f.op;
     const LoweredBuffer& buffer = kernel_.buffers.at(op.buffer);
     if (buffer.place == Place::kLocal || buffer.place == Place::kRegister) {
-      const auto at = locals_.find(op.buffer);
+      auto at = locals_.find(op.buffer);
+      if (piece_ > 0 && locals_.count(piece_name(op.buffer))) at = locals_.find(piece_name(op.buffer));
       if (at == locals_.end()) return unsupported(op.buffer + " is read before it is written");
       if (buffer.place == Place::kLocal && at->second.index != index_text(op.index)) return unsupported(op.buffer + " is read along other loops");
       if (at->second.in_loop || (looped_ && (at->second.value.shape & kColumns)))
@@ -365,6 +404,9 @@ class Printer {
     }
     use(op.buffer);
     const int shape = shape_of(op.index);
+    // The first of a team may already have stored what the others still read: of use to the first alone.
+    const bool own = team_ > 1 && written_here_.count(op.buffer) > 0;
+    if (own && (shape & kColumns)) return unsupported(op.buffer + " is read and written by a team");
     const std::string mask = mask_text(shape, f.predicate == kNoValue ? nullptr : &value(f.predicate));
     const int full = f.predicate == kNoValue ? shape : shape | value(f.predicate).shape;
     std::string index = tensor_index(op.index);
@@ -381,7 +423,7 @@ class Printer {
     } else {
       name = define(text);
     }
-    values_[op.id] = {name, op.dtype, false, full};
+    values_[op.id] = {name, op.dtype, false, full, own};
     return ok_status();
   }
 
@@ -393,14 +435,16 @@ class Printer {
       if (f.predicate != kNoValue) return unsupported("a masked store into a local buffer");
       Value kept = stored;
       const DType held = compute_dtype(buffer.dtype);
-      if (kept.type != held || kept.narrow) kept = {define(as_type(stored, held)), held, false, stored.shape};
-      locals_[op.buffer] = {index_text(op.index), kept, looped_ && !in_late_};
+      if (kept.type != held || kept.narrow) kept = {define(as_type(stored, held)), held, false, stored.shape, stored.own};
+      locals_[piece_ > 0 ? piece_name(op.buffer) : op.buffer] = {index_text(op.index), kept, looped_ && !in_late_};
       return ok_status();
     }
     use(op.buffer);
     const int shape = shape_of(op.index);
     if (stored.shape & ~shape && !(in_late_ && !(stored.shape & kColumns))) return unsupported("a store of many values into one element");
-    const std::string mask = mask_text(shape, f.predicate == kNoValue ? nullptr : &value(f.predicate));
+    if (stored.own && (shape & kColumns)) return unsupported("a value that a team may not agree on");
+    if (f.predicate != kNoValue && value(f.predicate).own) return unsupported("a condition that a team may not agree on");
+    const std::string mask = store_mask(shape, f.predicate == kNoValue ? nullptr : &value(f.predicate));
     const std::string what = as_type(stored, compute_dtype(buffer.dtype));
     const std::string pointer = names_.at(op.buffer) + " + " + tensor_index(op.index);
     std::string kept = what;
@@ -490,9 +534,16 @@ class Printer {
     if (parts.size() == 1 && op.reduction == ReductionKind::kSum) line(targets + " = tl.sum(" + list + ", 1)");
     else if (parts.size() == 1) line(targets + " = tl.reduce(" + list + ", 1, " + fold.helper + ")");
     else line(targets + " = tl.reduce((" + list + "), 1, " + fold.helper + ")");
+    std::vector<std::string> columns;
+    for (const auto& name : names) columns.push_back(define(name + "[:, None]"));
+    return record(op, columns);
+  }
+
+  // Takes the folded [block, 1] tensors of a reduction as its results.
+  Status record(const Op& op, const std::vector<std::string>& names) {
     std::vector<Value> values;
     const DType type = held_type(op);
-    for (const auto& name : names) values.push_back({define(name + "[:, None]"), type, false, kRows});
+    for (const auto& name : names) values.push_back({name, type, false, kRows});
     switch (op.reduction) {
       case ReductionKind::kArgMax:
       case ReductionKind::kArgMin:
@@ -510,6 +561,171 @@ class Printer {
     values_[op.id] = values[0];
     return ok_status();
   }
+
+  // A team: what one piece contributes to a reduction. Welford's values are kept as they are, the mean comes first.
+  Status hold(const Op& op) {
+    KO_TRY(const Fold fold, fold_of(op.reduction));
+    for (ValueId a : op.args)
+      if (value(a).own) return unsupported("a reduction of what a team may not agree on");
+    if (op.reduction == ReductionKind::kWelford) {
+      const std::string x = define(fmt::format("tl.broadcast_to({}, [{}, {}])", as_type(value(op.args[0]), held_type(op)), block_, columns_));
+      pending_[op.id].push_back({x, column_mask_});
+      return ok_status();
+    }
+    KO_TRY(std::vector<std::string> parts, contribution(op, fold));
+    pending_[op.id].push_back(std::move(parts));
+    return ok_status();
+  }
+
+  std::string temporary(const std::string& text) {
+    const std::string name = "t" + std::to_string(next_++);
+    line(name + " = " + text);
+    return name;
+  }
+  static std::string listed(const std::vector<std::string>& names) {
+    std::string text;
+    for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text;
+  }
+
+  // The pieces of a slice folded to [1, 1] tensors.
+  Result<std::vector<std::string>> fold_slice(const Op& op, const Fold& fold) {
+    const auto& pieces = pending_.at(op.id);
+    const DType type = held_type(op);
+    const auto kept = [](const std::string& text, const std::string& mask) { return mask.empty() ? text : "tl.where(" + mask + ", " + text + ", 0.0)"; };
+    if (op.reduction == ReductionKind::kWelford) {
+      std::string sum;
+      for (const auto& piece : pieces) sum = sum.empty() ? kept(piece[0], piece[1]) : temporary(sum + " + " + kept(piece[0], piece[1]));
+      std::string count = fmt::format("tl.full([1, 1], {}.0, {})", split_ ? slice_ : points_, type_text(type));
+      if (split_ && slice_ * team_ != points_)
+        count = fmt::format("tl.minimum(tl.maximum({} - (tl.zeros([1, 1], tl.int32) + member) * {}, 0), {}).to({})", points_, slice_, slice_, type_text(type));
+      count = define(count);
+      const std::string mean = temporary(fmt::format("tl.sum({}, 1)[:, None] / tl.maximum({}, 1.0)", sum, count));
+      std::string squares;
+      for (const auto& piece : pieces) {
+        const std::string distance = temporary(piece[0] + " - " + mean);
+        const std::string square = kept("(" + distance + " * " + distance + ")", piece[1]);
+        squares = squares.empty() ? temporary(square) : temporary(squares + " + " + square);
+      }
+      return std::vector<std::string>{mean, temporary("tl.sum(" + squares + ", 1)[:, None]"), count};
+    }
+    if (op.reduction == ReductionKind::kOnlineSoftmax) {
+      result_.helpers.push_back("ko_max");
+      std::string most = pieces[0][0];
+      for (size_t p = 1; p < pieces.size(); ++p) most = temporary("ko_max(" + most + ", " + pieces[p][0] + ")");
+      most = temporary("tl.reduce(" + most + ", 1, ko_max)[:, None]");
+      const std::string shift = temporary("tl.where(" + most + " == float('-inf'), 0.0, " + most + ")");
+      std::string sum;
+      for (const auto& piece : pieces) {
+        const std::string part = "tl.exp(" + piece[0] + " - " + shift + ")";
+        sum = temporary(sum.empty() ? part : sum + " + " + part);
+      }
+      return std::vector<std::string>{most, temporary("tl.sum(" + sum + ", 1)[:, None]")};
+    }
+    std::vector<std::string> parts = pieces[0];
+    for (size_t p = 1; p < pieces.size(); ++p) {
+      std::vector<std::string> names;
+      for (size_t i = 0; i < parts.size(); ++i) names.push_back("t" + std::to_string(next_++));
+      result_.helpers.push_back(fold.helper);
+      line(listed(names) + " = " + fold.helper + "(" + listed(parts) + ", " + listed(pieces[p]) + ")");
+      parts = names;
+    }
+    result_.helpers.push_back(fold.helper);
+    std::vector<std::string> names, columns;
+    for (size_t i = 0; i < parts.size(); ++i) names.push_back("t" + std::to_string(next_++));
+    if (parts.size() > 1) line(listed(names) + " = tl.reduce((" + listed(parts) + "), 1, " + fold.helper + ")");
+    else if (op.reduction == ReductionKind::kSum) line(names[0] + " = tl.sum(" + parts[0] + ", 1)");
+    else line(names[0] + " = tl.reduce(" + parts[0] + ", 1, " + fold.helper + ")");
+    for (const auto& name : names) columns.push_back(define(name + "[:, None]"));
+    return columns;
+  }
+
+  // Neutral element and type of part `i` of a reduction's folded state.
+  std::pair<std::string, DType> part_of(const Op& op, const Fold& fold, size_t i) const {
+    const bool position = i == 1 && (op.reduction == ReductionKind::kArgMax || op.reduction == ReductionKind::kArgMin);
+    if (position) return {"9223372036854775807", DType::kInt64};
+    if (op.reduction == ReductionKind::kOnlineSoftmax && i == 0) return {"float('-inf')", held_type(op)};
+    return {neutral(op, fold), held_type(op)};
+  }
+
+  // Folds the phase's reductions over the slice and, for a split row, over the team.
+  Status finish_slices() {
+    struct Shared {
+      const Op* op;
+      Fold fold;
+      std::vector<std::string> scratch;
+    };
+    std::vector<Shared> shared;
+    for (const auto& f : phase_->body.ops) {
+      if (f.op.code != OpCode::kReduction) continue;
+      KO_TRY(const Fold fold, fold_of(f.op.reduction));
+      KO_TRY(const std::vector<std::string> local, fold_slice(f.op, fold));
+      if (!split_) {
+        KO_RETURN_IF_ERROR(record(f.op, local));
+        continue;
+      }
+      Shared entry{&f.op, fold, {}};
+      for (size_t i = 0; i < local.size(); ++i) {
+        entry.scratch.push_back("part" + std::to_string(result_.team_scratch.size()));
+        result_.team_scratch.push_back({entry.scratch.back(), part_of(f.op, fold, i).second, rows_ * team_, false});
+        line(fmt::format("tl.store({} + (x * {} + member), {})", entry.scratch.back(), team_, local[i]));
+      }
+      shared.push_back(std::move(entry));
+    }
+    if (shared.empty()) return ok_status();
+    // All threads' stores come before the first thread's release, whose acquire comes before all threads' loads.
+    line("tl.debug_barrier()");
+    const std::string counter = fmt::format("arrived + (row + {})", barriers_++ * rows_);
+    line("tl.atomic_add(" + counter + ", 1, sem='release')");
+    line("while tl.atomic_add(" + counter + ", 0, sem='acquire') < " + std::to_string(team_) + ":");
+    line("    pass");
+    line("tl.debug_barrier()");
+    const int64_t wide = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(team_)));
+    const std::string peer = define(fmt::format("tl.arange(0, {})[None, :]", wide));
+    for (const auto& entry : shared) {
+      std::vector<std::string> parts;
+      for (size_t i = 0; i < entry.scratch.size(); ++i) {
+        const auto [start, type] = part_of(*entry.op, entry.fold, i);
+        const std::string mask = wide == team_ ? "" : fmt::format(", mask={} < {}, other={}", peer, team_, start);
+        parts.push_back(temporary(fmt::format("tl.load({} + (x * {} + {}){}, volatile=True)", entry.scratch[i], team_, peer, mask)));
+      }
+      KO_RETURN_IF_ERROR(fold_columns(*entry.op, entry.fold, parts));
+    }
+    return ok_status();
+  }
+
+  // The loop of a program over rows; nothing without a team.
+  Status start_team() {
+    const ProgramPlan& plan = nest_.plan.program;
+    team_ = plan.team;
+    if (team_ <= 1) return ok_status();
+    if (block_ != 1) return unsupported("a team over several rows");
+    if (wide_) return unsupported("a team over more than 2^30 elements");
+    for (const auto& phase : nest_.phases)
+      for (const auto& f : phase.body.ops)
+        if (f.op.code == OpCode::kStore || f.op.code == OpCode::kStoreReduction) written_here_.insert(f.op.buffer);
+    const int64_t teams = std::min(rows_, plan.programs / team_);
+    if (teams < 1) return unsupported("a team of more programs than are resident");
+    result_.programs = teams * team_;
+    line(fmt::format("member = tl.program_id(0) % {}", team_));
+    line(fmt::format("for row in range(tl.program_id(0) // {}, {}, {}):", team_, rows_, teams));
+    ++indent_;
+    return ok_status();
+  }
+  void finish_team() {
+    if (barriers_ == 0) return;
+    result_.cooperative = true;
+    result_.team_scratch.push_back({"arrived", DType::kInt32, rows_ * barriers_, true});
+  }
+  void start_piece(int64_t piece) {
+    std::string text = columns_ == 1 ? "tl.zeros([1, 1], tl.int32)" : fmt::format("tl.arange(0, {})[None, :]", columns_);
+    if (split_) text = fmt::format("(member * {} + {}) + {}", slice_, piece * columns_, text);
+    else if (piece > 0) text = fmt::format("{} + {}", piece * columns_, text);
+    column_ = columns_ == 1 && !split_ ? text : define(text);
+    const int64_t end = split_ ? slice_ * team_ : (piece + 1) * columns_;
+    column_mask_ = end <= points_ ? "" : define(fmt::format("{} < {}", column_, points_));
+  }
+  std::string piece_name(const std::string& buffer) const { return buffer + "#" + std::to_string(piece_); }
 
   Status reduce_at_once(const Op& op) {
     KO_TRY(const Fold fold, fold_of(op.reduction));
@@ -628,7 +844,9 @@ class Printer {
     return ok_status();
   }
 
-  Status print_scan(const Op& op) {
+  Status print_scan(const FlatOp& f) {
+    const Op& op = f.op;
+    if (f.reverse && (looped_ || !column_mask_.empty())) return unsupported("a scan that runs backwards over less than whole tiles");
     KO_TRY(const std::string combine, combine_function(op));
     std::vector<std::string> names;
     std::string list, targets;
@@ -639,7 +857,7 @@ class Printer {
       targets += (targets.empty() ? "" : ", ") + names.back();
     }
     const bool many = names.size() > 1;
-    line(targets + (many ? " = tl.associative_scan((" + list + "), 1, " : " = tl.associative_scan(" + list + ", 1, ") + combine + ")");
+    line(targets + (many ? " = tl.associative_scan((" + list + "), 1, " : " = tl.associative_scan(" + list + ", 1, ") + combine + (f.reverse ? ", reverse=True)" : ")"));
     if (looped_) {
       const auto& carries = carries_.at(op.id);
       std::string left, joined;
@@ -680,6 +898,10 @@ class Printer {
   std::map<ValueId, std::vector<Value>> results_;
   std::map<ValueId, Accumulator> accumulators_;
   std::map<ValueId, std::vector<std::string>> carries_;
+  std::map<ValueId, std::vector<std::vector<std::string>>> pending_;  // of each reduction, what every piece contributes
+  std::set<std::string> written_here_;
+  int64_t team_ = 0, slice_ = 0, points_ = 0, piece_ = 0, barriers_ = 0;
+  bool split_ = false;
   int64_t block_ = 1, rows_ = 1, columns_ = 1;
   bool rows_masked_ = false, looped_ = false, wide_ = false, wide_columns_ = false, in_late_ = false;
   std::string column_, column_mask_;

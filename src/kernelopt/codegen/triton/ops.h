@@ -18,6 +18,7 @@ struct Value {
   DType type = DType::kFloat32;    // logical type in which it is computed
   bool narrow = false;             // an int64 that is held in int32, because its range is known to fit
   int shape = kUniform;
+  bool own = false;                // may differ between programs of a team: of no use but in what one of them stores
 };
 
 // "tl.float32"; bool is tl.int1.

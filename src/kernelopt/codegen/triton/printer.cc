@@ -65,7 +65,14 @@ Result<Candidate> print_triton(const Program& program, const Group& group, const
       source.params.push_back({names.at(buffer), lowered.dtype, role_of(lowered)});
       launch.args.push_back(names.at(buffer));
     }
+    for (const auto& extra : nest.team_scratch) {
+      const std::string name = "s" + std::to_string(parts.scratch.size());
+      parts.scratch.push_back({name, extra.dtype, extra.elements, extra.zeroed});
+      source.params.push_back({extra.parameter, extra.dtype, ParamRole::kScratch});
+      launch.args.push_back(name);
+    }
     launch.programs = nest.programs;
+    launch.cooperative = nest.cooperative;
     launch.warps = kernel.nests[n].plan.program.warps;
     launch.stages = kernel.nests[n].plan.program.stages;
     parts.kernels.push_back(std::move(source));
