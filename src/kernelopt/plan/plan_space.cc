@@ -14,6 +14,8 @@ namespace kernelopt {
 
 namespace {
 
+constexpr size_t kKeptFirst = 2;  // plans that keep rows on chip among the first of all
+
 // Choices that the Triton printer does not look at: on a GPU they would give the same kernel again.
 bool is_for_cpus(TransformKind kind) {
   return kind == TransformKind::kStreamStores || kind == TransformKind::kMath || kind == TransformKind::kPrefetch ||
@@ -351,8 +353,15 @@ std::vector<Move> PlanSpace::starts() const {
     result.insert(result.begin(), {TransformKind::kReductionStrategy, "whole loops",
                                    impl.built(whole, wide, like).value_or(impl.seed)});
   auto programs = with_programs(impl.work, result, impl.target, 3);
-  programs.insert(programs.begin(), std::make_move_iterator(kept.begin()), std::make_move_iterator(kept.end()));
-  return programs;
+  // Both ways in turn at first; which one wins is the device's to say.
+  std::vector<Move> mixed;
+  size_t next_kept = 0;
+  for (auto& move : programs) {
+    if (next_kept < std::min(kept.size(), kKeptFirst)) mixed.push_back(std::move(kept[next_kept++]));
+    mixed.push_back(std::move(move));
+  }
+  while (next_kept < kept.size()) mixed.push_back(std::move(kept[next_kept++]));
+  return mixed;
 }
 
 std::vector<Move> PlanSpace::moves(const KernelPlan& plan) const {

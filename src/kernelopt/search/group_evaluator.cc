@@ -18,6 +18,10 @@ constexpr const char* kOrdinary = "ordinary";
 // A race is over when a candidate is so much slower than what is of use, or than the best: its place is known then.
 constexpr double kLostToUse = 1.05, kLostToBest = 1.1;
 
+bool is_cooperative(const Candidate& candidate) {
+  return std::any_of(candidate.parts().launches.begin(), candidate.parts().launches.end(), [](const Launch& launch) { return launch.cooperative; });
+}
+
 class Stopwatch {
  public:
   explicit Stopwatch(double& total) : total_(total), begin_(std::chrono::steady_clock::now()) {}
@@ -222,12 +226,18 @@ Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candi
     const size_t i = places[n];
     auto gate1 = Gate1::decide(subjects[i], reports[n]);
     if (!note(candidates[i], 1, gate1, evaluations[i])) continue;
+    if (cooperative_hung_ && is_cooperative(candidates[i])) {
+      evaluations[i] = {AttemptState::kRejected, "not run: a candidate of this group whose programs wait for each other hung", std::nullopt};
+      continue;
+    }
     GroupObservation observation;
     observation.candidate = candidates[i].digest();
     const auto document = candidates[i].to_json();
     // Right on one input first, then the race, then the other inputs: most candidates lose.
     KO_TRY(const bool right, run_seeds(document, 0, 1, observation));
     if (!right) {
+      const auto& last = observation.runs.back().result;
+      cooperative_hung_ |= is_cooperative(candidates[i]) && !last.ok() && last.error().code() == ErrorCode::kTimeout;
       decide(candidates[i], std::move(gate1).take(), subjects[i], reports[n], std::move(observation), evaluations[i]);
       continue;
     }

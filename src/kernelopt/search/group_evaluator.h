@@ -95,6 +95,7 @@ class GroupEvaluator final : public Evaluator {
   std::vector<Drawn> inputs_;                  // ordinary ones first
   int judge_restarts_ = 0;                     // a judge that ends takes its files with it
   std::map<std::string, Qualified> qualified_;
+  bool cooperative_hung_ = false;              // a hang costs a deadline and a worker; one tells enough of its kind
   std::vector<double> best_;                   // upper ends of the intervals of what passed, fastest first
   std::map<std::string, double> seconds_;
 };
