@@ -343,13 +343,13 @@ std::vector<Move> PlanSpace::starts() const {
   for (const auto& rewrites : {impl.all_of(fused, [&](const WorkGroup& g) { return impl.online_rewrites(g); }), whole}) {
     const auto plan = impl.built(rewrites, together, like);
     if (!plan) continue;
-    for (auto& move : with_teams(impl.work, {TransformKind::kKeepRows, "rows kept on chip", *plan}, impl.target, 8))
+    for (auto& move : with_teams(impl.work, {TransformKind::kKeepRows, "rows kept on chip", *plan}, impl.target, 3))
       if (keys.insert(plan_key(move.plan)).second) kept.push_back(std::move(move));
     if (!kept.empty()) break;
   }
   if (!whole.empty())
-    result.insert(result.begin(), {TransformKind::kReductionStrategy, "whole loops",
-                                   impl.built(whole, wide, like).value_or(impl.seed)});
+    if (const auto plan = impl.built(whole, wide, like); plan && keys.insert(plan_key(*plan)).second)
+      result.insert(result.begin(), {TransformKind::kReductionStrategy, "whole loops", *plan});
   auto programs = with_programs(impl.work, result, impl.target, 3);
   programs.insert(programs.begin(), std::make_move_iterator(kept.begin()), std::make_move_iterator(kept.end()));
   return programs;
