@@ -345,13 +345,13 @@ std::vector<Move> PlanSpace::starts() const {
   for (const auto& rewrites : {impl.all_of(fused, [&](const WorkGroup& g) { return impl.online_rewrites(g); }), whole}) {
     const auto plan = impl.built(rewrites, together, like);
     if (!plan) continue;
-    for (auto& move : with_teams(impl.work, {TransformKind::kKeepRows, "rows kept on chip", *plan}, impl.target, 8))
+    for (auto& move : with_teams(impl.work, {TransformKind::kKeepRows, "rows kept on chip", *plan}, impl.target, 3))
       if (keys.insert(plan_key(move.plan)).second) kept.push_back(std::move(move));
     if (!kept.empty()) break;
   }
   if (!whole.empty())
-    result.insert(result.begin(), {TransformKind::kReductionStrategy, "whole loops",
-                                   impl.built(whole, wide, like).value_or(impl.seed)});
+    if (const auto plan = impl.built(whole, wide, like); plan && keys.insert(plan_key(*plan)).second)
+      result.insert(result.begin(), {TransformKind::kReductionStrategy, "whole loops", *plan});
   auto programs = with_programs(impl.work, result, impl.target, 3);
   // Both ways in turn at first; which one wins is the device's to say.
   std::vector<Move> mixed;

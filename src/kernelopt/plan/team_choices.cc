@@ -44,10 +44,10 @@ int64_t held_values(const LoweredNest& nest, int64_t points) {
   return std::count_if(phases.begin(), phases.end(), [](const auto& entry) { return entry.second.size() > 1; });
 }
 
-// The pieces of `share` elements: as large as a thread's vectors allow without much waste.
+// The pieces of `share` elements: four vectors a thread, less where that wastes much. Larger ones take more registers at once.
 int64_t piece_of(int64_t share, int64_t threads) {
   int64_t best = threads * kVector;
-  for (int64_t piece = best; piece <= share; piece *= 2)
+  for (int64_t piece = best; piece <= std::min(share, threads * kVector * 4); piece *= 2)
     if (ceil_div(share, piece) * piece * 16 <= share * 17) best = piece;
   while (ceil_div(share, best) > kMostPieces) best *= 2;
   return best;

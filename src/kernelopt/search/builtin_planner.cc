@@ -34,6 +34,7 @@ double prior_gain(Bottleneck bottleneck, TransformKind kind) {
     case TransformKind::kStreamStores: return memory ? 0.15 : 0.02;
     case TransformKind::kMath: return compute ? 0.15 : 0.05;
     case TransformKind::kUnroll: return compute ? 0.10 : 0.06;
+    case TransformKind::kKeepRows: return memory ? 0.30 : 0.10;
     case TransformKind::kNumberFormat: return 0.4;
     case TransformKind::kTileSize: return 0.08;
     case TransformKind::kCutSteps: return 0.05;
