@@ -21,7 +21,6 @@ double prior_gain(Bottleneck bottleneck, TransformKind kind) {
   switch (kind) {
     case TransformKind::kFuseSteps: return memory ? 0.25 : 0.15;
     case TransformKind::kReductionStrategy: return 0.20;
-    case TransformKind::kKeepRows: return memory ? 0.25 : 0.10;
     case TransformKind::kWindowReuse: return 0.25;
     case TransformKind::kSharedLoops: return memory ? 0.20 : 0.12;
     case TransformKind::kVectorAxis: return compute ? 0.20 : 0.15;
