@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "kernelopt/codegen/canonical_names.h"
+#include "kernelopt/codegen/triton/challenge_printer.h"
 #include "kernelopt/codegen/triton/ops.h"
 #include "kernelopt/plan/plan_space.h"
 
@@ -27,28 +27,22 @@ constexpr int64_t kWeightRows = 64;
 constexpr int64_t kSafeK = 16;
 constexpr const char* kTooLarge = "32768.0";
 
-int64_t up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
-int64_t blocks(int64_t value, int64_t of) { return (value + of - 1) / of; }
 int64_t all(const std::vector<int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<int64_t>());
 }
 
-class ConvolutionPrinter {
+class ConvolutionPrinter : ChallengePrinter {
  public:
   ConvolutionPrinter(const Program& program, const Group& group, const Convolution& convolution, const ConvolutionPlan& plan)
-      : program_(program), conv_(convolution), plan_(plan), names_(canonical_names(group)), rank_(convolution.size.size()) {
+      : ChallengePrinter(program, group, "fp16 for tf32"), conv_(convolution), plan_(plan), rank_(convolution.size.size()) {
     deep_ = up(conv_.channels, plan.block_k);
     columns_ = up(conv_.outputs, plan.block_n);
     places_ = all(conv_.window);
     source_pixels_ = conv_.batch * all(conv_.size);
-    int64_t largest = std::max({source_pixels_ * deep_, conv_.pixels() * columns_, columns_ * places_ * deep_});
-    for (const auto& [name, canonical] : names_) largest = std::max(largest, program.buffer(name).storage_elements());
-    wide_ = largest >= (int64_t{1} << 31);
+    count(std::max({source_pixels_ * deep_, conv_.pixels() * columns_, columns_ * places_ * deep_}));
   }
 
   Result<CandidateParts> print() {
-    parts_.language = "triton";
-    parts_.formats = {"fp16 for tf32"};
     declare("x16", DType::kFloat16, source_pixels_ * deep_);
     declare("w16", DType::kFloat16, columns_ * places_ * deep_);
     declare("energy", DType::kFloat32, source_pixels_);
@@ -61,43 +55,6 @@ class ConvolutionPrinter {
   }
 
  private:
-  using Params = std::vector<std::pair<std::string, ParamRole>>;
-
-  std::string index(const std::string& text) const { return wide_ ? "(" + text + ").to(tl.int64)" : text; }
-
-  void declare(const std::string& name, DType type, int64_t elements) {
-    parts_.scratch.push_back({name, type, elements, false});
-    scratch_types_[name] = type;
-  }
-
-  void add_kernel(const std::string& name, const Params& params, const std::string& text, int64_t programs, int warps, int stages) {
-    KernelSource kernel;
-    kernel.name = name;
-    Launch launch;
-    std::string list;
-    for (const auto& [param, role] : params) {
-      list += (list.empty() ? "" : ", ") + param;
-      kernel.params.push_back({param, role == ParamRole::kScratch ? scratch_types_.at(param) : buffer_of(param).dtype, role});
-      launch.args.push_back(param);
-    }
-    std::string head = "import triton\nimport triton.language as tl\n";
-    if (text.find("libdevice.") != std::string::npos || helper_source(helpers_).find("libdevice.") != std::string::npos)
-      head += "from triton.language.extra import libdevice\n";
-    kernel.source = head + "\n" + helper_source(helpers_) + fmt::format("@triton.jit\ndef {}({}):\n{}", name, list, text);
-    helpers_.clear();
-    launch.kernel = name;
-    launch.programs = programs;
-    launch.warps = warps;
-    launch.stages = stages;
-    parts_.kernels.push_back(std::move(kernel));
-    parts_.launches.push_back(std::move(launch));
-  }
-  const Buffer& buffer_of(const std::string& canonical) const {
-    for (const auto& [name, short_name] : names_)
-      if (short_name == canonical) return program_.buffer(name);
-    KO_CHECK(false, "a canonical name without a buffer");
-  }
-
   // Lines that take the flat pixel number `from` apart: z is the image, s0, s1, … the place.
   static std::string apart(const std::string& from, const std::vector<int64_t>& extents, const std::string& place) {
     std::string text = fmt::format("    rest = {}\n", from);
@@ -229,15 +186,8 @@ class ConvolutionPrinter {
   // What follows, over rows m and columns n.
   Result<std::string> late_lines(const std::string& margin, Params& params) {
     const std::string mask = fmt::format("row_fine[:, None] & (n[None, :] < {})", conv_.outputs);
-    const auto touch = [&](const std::string& buffer, ParamRole role) {
-      const std::string& name = names_.at(buffer);
-      for (const auto& [known, known_role] : params)
-        if (known == name) return name;
-      params.emplace_back(name, role);
-      return name;
-    };
     if (!conv_.late)
-      return fmt::format("{}tl.store({} + {}, acc, mask={})\n", margin, touch(conv_.out.name, ParamRole::kOut), place_text(conv_.out_place()), mask);
+      return fmt::format("{}tl.store({} + {}, acc, mask={})\n", margin, touch(conv_.out.name, ParamRole::kOut, params), place_text(conv_.out_place()), mask);
     std::map<ValueId, Value> values;
     std::string text;
     size_t number = 0;
@@ -250,11 +200,11 @@ class ConvolutionPrinter {
       }
       if (op.code == OpCode::kLoad) {
         const DType type = program_.buffer(op.buffer).dtype;
-        text += fmt::format("{}{} = tl.load({} + {}, mask={}, other=0){}\n", margin, name, touch(op.buffer, ParamRole::kIn), place_text(op.index), mask,
+        text += fmt::format("{}{} = tl.load({} + {}, mask={}, other=0){}\n", margin, name, touch(op.buffer, ParamRole::kIn, params), place_text(op.index), mask,
                             after_load(type));
       } else if (op.code == OpCode::kStore) {
         const DType type = program_.buffer(op.buffer).dtype;
-        text += fmt::format("{}tl.store({} + {}, {}, mask={})\n", margin, touch(op.buffer, ParamRole::kOut), place_text(op.index),
+        text += fmt::format("{}tl.store({} + {}, {}, mask={})\n", margin, touch(op.buffer, ParamRole::kOut, params), place_text(op.index),
                             as_type(values.at(op.args[0]), type), mask);
         continue;
       } else {
@@ -294,25 +244,18 @@ class ConvolutionPrinter {
     return "0";
   }
 
-  const Program& program_;
   const Convolution& conv_;
   const ConvolutionPlan& plan_;
-  const std::map<std::string, std::string> names_;
   const size_t rank_;
-  bool wide_ = false;
   int64_t deep_ = 0, columns_ = 0;  // channels in and out, padded
   int64_t places_ = 1;              // of the window
   int64_t source_pixels_ = 1;
-  CandidateParts parts_;
-  std::map<std::string, DType> scratch_types_;
-  std::vector<std::string> helpers_;
 };
 
 }  // namespace
 
 Result<Candidate> print_convolution(const Program& program, const Group& group, const Convolution& convolution, const KernelPlan& plan) {
   KO_TRY(CandidateParts parts, ConvolutionPrinter(program, group, convolution, *plan.convolution).print());
-  parts.group = group.digest;
   parts.plan = plan_to_json(plan);
   return Candidate(std::move(parts));
 }

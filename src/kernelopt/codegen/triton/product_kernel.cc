@@ -15,14 +15,13 @@
 
 #include <fmt/format.h>
 
-#include "kernelopt/codegen/canonical_names.h"
+#include "kernelopt/codegen/triton/challenge_printer.h"
 #include "kernelopt/codegen/triton/ops.h"
 #include "kernelopt/plan/plan_space.h"
 
 namespace kernelopt::triton {
 namespace {
 
-constexpr const char* kHead = "import triton\nimport triton.language as tl\n\n";
 constexpr int64_t kTileN = 64, kTileK = 64;
 constexpr int64_t kBusyPrograms = 528;   // that split b, at least
 constexpr int64_t kSafeM = 128, kSafeN = 128, kSafeK = 16;  // few programs: nearly all of them end at once
@@ -32,9 +31,6 @@ constexpr const char* kTooLargeForFp16 = "32768.0";
 constexpr const char* kBf16Low = "1e-30";
 constexpr const char* kBf16High = "1e18";
 
-int64_t up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
-int64_t blocks(int64_t value, int64_t of) { return (value + of - 1) / of; }
-
 // A name and an index of a matrix of the group: z, row and column are texts.
 std::string place(const MatrixOperand& operand, const std::string& z, const std::string& row, const std::string& column) {
   std::string text = std::to_string(operand.offset);
@@ -42,13 +38,13 @@ std::string place(const MatrixOperand& operand, const std::string& z, const std:
   return text + fmt::format(" + {} * {} + {} * {}", row, operand.row, column, operand.column);
 }
 
-class ProductPrinter {
+class ProductPrinter : ChallengePrinter {
  public:
   ProductPrinter(const Program& program, const Group& group, const Product& product, const ProductPlan& plan)
-      : program_(program), product_(product), plan_(plan), names_(canonical_names(group)),
+      : ChallengePrinter(program, group, part_format_name(plan.format)), product_(product), plan_(plan),
         body_(program.steps.at(static_cast<size_t>(group.steps[0])).bodies[0]) {
     fp16_ = plan.format == PartFormat::kFp16x3;
-    parts_ = fp16_ ? 2 : 3;
+    number_ = fp16_ ? 2 : 3;
     rows_ = up(product.m, plan.block_m);
     columns_ = up(product.n, plan.block_n);
     depth_ = up(product.k, std::max<int64_t>(plan.block_k, kTileK));
@@ -60,80 +56,33 @@ class ProductPrinter {
     const int64_t nts = columns_ / kTileN, wanted = blocks(kBusyPrograms, batches_b_ * (depth_ / kTileK));
     piece_b_ = std::max<int64_t>(1, nts / std::min(nts, wanted));
     pieces_b_ = blocks(nts, piece_b_);
-    const int64_t largest = std::max({batches_a_ * rows_ * depth_, batches_b_ * columns_ * depth_, span()});
-    wide_ = largest >= (int64_t{1} << 31);
+    count(std::max(batches_a_ * rows_ * depth_, batches_b_ * columns_ * depth_));
   }
 
   Result<CandidateParts> print() {
-    parts_of_candidate_.language = "triton";
-    parts_of_candidate_.formats = {part_format_name(plan_.format)};
     if (plan_.inside) {
       KO_RETURN_IF_ERROR(all_inside());
-      return std::move(parts_of_candidate_);
+      return std::move(parts_);
     }
     declare_scratch();
     split_b();
     split_a();
     KO_RETURN_IF_ERROR(multiply());
     KO_RETURN_IF_ERROR(safe_rows());
-    return std::move(parts_of_candidate_);
+    return std::move(parts_);
   }
 
  private:
-  // The farthest element of any buffer that the product touches.
-  int64_t span() const {
-    int64_t result = 0;
-    for (const auto& op : body_.block.ops)
-      if (!op.buffer.empty()) result = std::max(result, program_.buffer(op.buffer).storage_elements());
-    return result;
-  }
-  // Programs count in 32 bits, memory beyond 2^31 elements in 64.
-  std::string index(const std::string& text) const { return wide_ ? "(" + text + ").to(tl.int64)" : text; }
-
-  void declare(const std::string& name, DType type, int64_t elements, bool zeroed = false) {
-    parts_of_candidate_.scratch.push_back({name, type, elements, zeroed});
-    scratch_types_[name] = type;
-  }
   // Few buffers: each costs an allocation on every call. `parts` holds those of a, then those of b; `stats` the partial norms
   // of b, then three sums a row and chunk of a; `wild` a flag for b, then one a row and chunk of a.
   void declare_scratch() {
-    declare("parts", fp16_ ? DType::kFloat16 : DType::kBFloat16, b_at(parts_));
+    declare("parts", fp16_ ? DType::kFloat16 : DType::kBFloat16, b_at(number_));
     if (fp16_) declare("stats", DType::kFloat32, sums_at(3));
     else declare("wild", DType::kInt32, 1 + batches_a_ * chunks_ * rows_, true);
   }
   int64_t a_at(int part) const { return part * batches_a_ * rows_ * depth_; }
-  int64_t b_at(int part) const { return a_at(parts_) + part * batches_b_ * columns_ * depth_; }
+  int64_t b_at(int part) const { return a_at(number_) + part * batches_b_ * columns_ * depth_; }
   int64_t sums_at(int sum) const { return batches_b_ * pieces_b_ * depth_ + sum * product_.batch * chunks_ * rows_; }
-
-  // A kernel over scratch and buffers: `in` are real names of buffers that it reads.
-  void add_kernel(const std::string& name, const std::vector<std::pair<std::string, ParamRole>>& params, const std::string& text,
-                  int64_t programs, int warps, int stages) {
-    KernelSource kernel;
-    kernel.name = name;
-    Launch launch;
-    std::string list;
-    for (const auto& [param, role] : params) {
-      list += (list.empty() ? "" : ", ") + param;
-      DType type;
-      if (role == ParamRole::kScratch) type = scratch_types_.at(param);
-      else type = program_.buffer(real(param)).dtype;
-      kernel.params.push_back({param, type, role});
-      launch.args.push_back(param);
-    }
-    kernel.source = kHead + helper_source(helpers_) + fmt::format("@triton.jit\ndef {}({}):\n{}", name, list, text);
-    helpers_.clear();
-    launch.kernel = name;
-    launch.programs = programs;
-    launch.warps = warps;
-    launch.stages = stages;
-    parts_of_candidate_.kernels.push_back(std::move(kernel));
-    parts_of_candidate_.launches.push_back(std::move(launch));
-  }
-  const std::string& real(const std::string& canonical) const {
-    for (const auto& [name, short_name] : names_)
-      if (short_name == canonical) return name;
-    KO_CHECK(false, "a canonical name without a buffer");
-  }
 
   // The value called `x` into parts called `part` with a number.
   std::string split_lines(const std::string& margin, const std::string& x = "x", const std::string& part = "h") const {
@@ -183,8 +132,8 @@ class ProductPrinter {
     text += operand_lines(margin + "    ", to);
     return text + margin + "    acc -= tl.dot(-x, y, input_precision=\"ieee\")\n";
   }
-  std::vector<std::pair<std::string, ParamRole>> operand_params() const {
-    std::vector<std::pair<std::string, ParamRole>> params{{names_.at(product_.a.buffer), ParamRole::kIn}};
+  Params operand_params() const {
+    Params params{{names_.at(product_.a.buffer), ParamRole::kIn}};
     if (product_.b.buffer != product_.a.buffer) params.emplace_back(names_.at(product_.b.buffer), ParamRole::kIn);
     return params;
   }
@@ -245,7 +194,7 @@ class ProductPrinter {
     text += fmt::format("    at = (z * {} + m[:, None]) * {} + n[None, :]\n    acc = tl.zeros([{}, {}], tl.float32)\n", product_.m, product_.n, kRows, kColumns);
     text += fmt::format("    for s in range({}):\n        acc += tl.load(sums + at, mask=(m[:, None] < {}) & (n[None, :] < {}), other=0.0)\n        at += {}\n",
                         plan_.split_k, product_.m, product_.n, one);
-    std::vector<std::pair<std::string, ParamRole>> params{{"sums", ParamRole::kScratch}};
+    Params params{{"sums", ParamRole::kScratch}};
     KO_TRY(const std::string late, late_ops("    ", params));
     add_kernel("add_up", params, text + late, product_.batch * mts * nts, 4, 2);
     return ok_status();
@@ -255,7 +204,7 @@ class ProductPrinter {
   // Programs walk over tiles of n, so that few partial norms are left for whoever needs them.
   void split_b() {
     const int64_t kts = depth_ / kTileK;
-    std::vector<std::pair<std::string, ParamRole>> params{{names_.at(product_.b.buffer), ParamRole::kIn}, {"parts", ParamRole::kScratch}};
+    Params params{{names_.at(product_.b.buffer), ParamRole::kIn}, {"parts", ParamRole::kScratch}};
     params.emplace_back(fp16_ ? "stats" : "wild", ParamRole::kScratch);
     std::string text;
     text += "    pid = tl.program_id(0)\n";
@@ -270,7 +219,7 @@ class ProductPrinter {
                         place(product_.b, "z", "k", "n"), product_.n, product_.k);
     text += split_lines("        ");
     text += fmt::format("        at = z * {} + n * {} + k\n", columns_ * depth_, depth_);
-    for (int p = 0; p < parts_; ++p)
+    for (int p = 0; p < number_; ++p)
       text += fmt::format("        tl.store(parts + {} + at, h{}, mask=n < {})\n", b_at(p), p, columns_);
     if (fp16_) {
       text += fmt::format("        total += tl.where(tl.abs(x) < {}, x * x, float('nan'))\n", kTooLargeForFp16);
@@ -291,7 +240,7 @@ class ProductPrinter {
     // Where one a serves several b, the sums of the guard differ from batch to batch, the parts do not.
     const int64_t batches = fp16_ ? product_.batch : batches_a_;
     const std::string stats = fp16_ ? "stats" : "wild";
-    const std::vector<std::pair<std::string, ParamRole>> params{
+    const Params params{
         {names_.at(product_.a.buffer), ParamRole::kIn}, {"parts", ParamRole::kScratch}, {stats, ParamRole::kScratch}};
     std::string text;
     text += fmt::format("    pid = tl.program_id(0)\n    mt = pid % {}\n    c = (pid // {}) % {}\n    z = {}\n", mts, mts, chunks_,
@@ -308,7 +257,7 @@ class ProductPrinter {
                         place(product_.a, "z", "m", "k"), product_.m, product_.k);
     text += split_lines("        ");
     text += fmt::format("        at = {}m * {} + k\n", batches_a_ == 1 ? "" : fmt::format("z * {} + ", rows_ * depth_), depth_);
-    for (int p = 0; p < parts_; ++p) text += fmt::format("        tl.store(parts + {} + at, h{}, mask=k < {})\n", a_at(p), p, depth_);
+    for (int p = 0; p < number_; ++p) text += fmt::format("        tl.store(parts + {} + at, h{}, mask=k < {})\n", a_at(p), p, depth_);
     if (fp16_) {
       text += fmt::format("        w = tl.zeros([1, {}], tl.float32)\n        for u in range({}):\n", tile_k, pieces_b_);
       text += fmt::format("            w += tl.load(stats + ({}u) * {} + k, mask=k < {}, other=0.0)\n",
@@ -333,10 +282,10 @@ class ProductPrinter {
     text += fmt::format("    pa = {}m[:, None] * {} + k[None, :]\n", batches_a_ == 1 ? "" : fmt::format("z * {} + ", rows_ * depth_), depth_);
     text += fmt::format("    pb = {}n[None, :] * {} + k[:, None]\n", batches_b_ == 1 ? "" : fmt::format("z * {} + ", columns_ * depth_), depth_);
     text += fmt::format("    acc = tl.zeros([{}, {}], tl.float32)\n    for t in range(0, {}, {}):\n", plan_.block_m, plan_.block_n, depth_, bk);
-    for (int p = 0; p < parts_; ++p)
+    for (int p = 0; p < number_; ++p)
       text += fmt::format("        x{0} = tl.load(parts + {1} + pa)\n        y{0} = tl.load(parts + {2} + pb)\n", p, a_at(p), b_at(p));
     text += fmt::format("        pa += {}\n        pb += {}\n", bk, bk) + step_lines("        ");
-    std::vector<std::pair<std::string, ParamRole>> params{{"parts", ParamRole::kScratch}};
+    Params params{{"parts", ParamRole::kScratch}};
     KO_TRY(const std::string late, late_ops("    ", params));
     add_kernel("multiply", params, text + late, product_.batch * mts * nts, plan_.warps, plan_.stages);
     return ok_status();
@@ -372,16 +321,9 @@ class ProductPrinter {
   }
 
   // The ops after the sum, over the values `acc` of rows m and columns n. Adds the buffers that they touch to `params`.
-  Result<std::string> late_ops(const std::string& margin, std::vector<std::pair<std::string, ParamRole>>& params) {
+  Result<std::string> late_ops(const std::string& margin, Params& params) {
     std::map<ValueId, Value> values;
     values[product_.sum] = {"acc", DType::kFloat32, false, kRows | kColumns};
-    const auto touch = [&](const std::string& buffer, ParamRole role) {
-      const std::string& name = names_.at(buffer);
-      for (const auto& [known, known_role] : params)
-        if (known == name) return name;
-      params.emplace_back(name, role);
-      return name;
-    };
     std::string text;
     const auto& ops = body_.block.ops;
     for (size_t i = product_.first_late; i < ops.size(); ++i) {
@@ -389,14 +331,14 @@ class ProductPrinter {
       const std::string name = fmt::format("v{}", i);
       if (op.code == OpCode::kLoad) {
         const auto [where, mask] = where_of(op.index);
-        text += fmt::format("{}{} = tl.load({} + {}, mask={}, other=0.0){}\n", margin, name, touch(op.buffer, ParamRole::kIn), where, mask,
+        text += fmt::format("{}{} = tl.load({} + {}, mask={}, other=0.0){}\n", margin, name, touch(op.buffer, ParamRole::kIn, params), where, mask,
                             after_load(program_.buffer(op.buffer).dtype));
         values[op.id] = {name, op.dtype, false, kRows | kColumns};
       } else if (op.code == OpCode::kStoreReduction) {
         const auto [where, mask] = where_of(op.index);
         const DType type = program_.buffer(op.buffer).dtype;
         text += fmt::format("{}tl.store({} + {}, {}, mask=(m[:, None] < {}) & (n[None, :] < {}))\n", margin,
-                            touch(op.buffer, ParamRole::kOut), where, as_type(values.at(op.args[0]), type), product_.m, product_.n);
+                            touch(op.buffer, ParamRole::kOut, params), where, as_type(values.at(op.args[0]), type), product_.m, product_.n);
       } else {
         std::vector<Value> args;
         for (const ValueId arg : op.args) args.push_back(values.at(arg));
@@ -430,27 +372,21 @@ class ProductPrinter {
     return {text, mask.empty() ? "m[:, None] >= 0" : mask};
   }
 
-  const Program& program_;
   const Product& product_;
   const ProductPlan& plan_;
-  const std::map<std::string, std::string> names_;
   const Body& body_;
-  bool fp16_ = false, wide_ = false;
-  int parts_ = 2;
+  bool fp16_ = false;
+  int number_ = 2;  // of parts
   int64_t rows_ = 0, columns_ = 0, depth_ = 0;  // padded m, n, k
   int64_t batches_a_ = 1, batches_b_ = 1;
   int64_t chunk_ = 0, chunks_ = 1;      // along k, of a program that splits rows of a
   int64_t piece_b_ = 1, pieces_b_ = 1;  // tiles of n of a program that splits b
-  CandidateParts parts_of_candidate_;
-  std::map<std::string, DType> scratch_types_;
-  std::vector<std::string> helpers_;
 };
 
 }  // namespace
 
 Result<Candidate> print_product(const Program& program, const Group& group, const Product& product, const KernelPlan& plan) {
   KO_TRY(CandidateParts parts, ProductPrinter(program, group, product, *plan.product).print());
-  parts.group = group.digest;
   parts.plan = plan_to_json(plan);
   return Candidate(std::move(parts));
 }
