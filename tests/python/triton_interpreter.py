@@ -57,6 +57,8 @@ CASES = {
     "product": (lambda x, y: x @ y, lambda: [torch.randn(70, 130), torch.randn(130, 75)]),
     "linear": (lambda x, w, b: F.linear(x.t(), w, b), lambda: [torch.randn(65, 68), torch.randn(66, 65), torch.randn(66)]),
     "batched_product": (lambda x, y: torch.bmm(x, y.transpose(1, 2)), lambda: [torch.randn(2, 9, 40), torch.randn(2, 70, 40)]),
+    # Few blocks and a long k: several programs share a block.
+    "deep_product": (lambda x, y: x @ y, lambda: [torch.randn(5, 2048), torch.randn(2048, 7)]),
     "convolution": (lambda x, w, b: F.relu(F.conv2d(x, w, None, stride=2, padding=1) + b[:, None, None]) * 2,
                     lambda: [torch.randn(2, 9, 9, 11), torch.randn(20, 9, 3, 3), torch.randn(20)]),
     "convolution_1d": (lambda x, w: F.conv1d(x, w, dilation=2), lambda: [torch.randn(2, 24, 31), torch.randn(17, 24, 3)]),

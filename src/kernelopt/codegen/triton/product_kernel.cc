@@ -119,17 +119,18 @@ class ProductPrinter : ChallengePrinter {
     return text;
   }
   // Loads x and y of one step along k, whose rows and columns are m and n.
-  std::string operand_lines(const std::string& margin, const std::string& depth) const {
+  std::string operand_lines(const std::string& margin) const {
+    const int64_t depth = product_.k;
     return fmt::format("{}x = tl.load({} + {}, mask=(m[:, None] < {}) & (k[None, :] < {}), other=0.0)\n", margin,
                        names_.at(product_.a.buffer), place(product_.a, "z", "m[:, None]", "k[None, :]"), product_.m, depth) +
            fmt::format("{}y = tl.load({} + {}, mask=(k[:, None] < {}) & (n[None, :] < {}), other=0.0)\n", margin,
                        names_.at(product_.b.buffer), place(product_.b, "z", "k[:, None]", "n[None, :]"), depth, product_.n);
   }
-  // The same block in fp32 units. Subtracted from, so that the compiler does not fold the sum into one long chain.
-  std::string safe_lines(const std::string& margin, int64_t bm, int64_t bn, const std::string& from, const std::string& to) const {
-    std::string text = fmt::format("{0}acc = tl.zeros([{1}, {2}], tl.float32)\n{0}for t in range({3}, {4}, {5}):\n", margin, bm, bn, from, to, kSafeK);
-    text += fmt::format("{}    k = {}\n", margin, index(fmt::format("t + tl.arange(0, {})", kSafeK)));
-    text += operand_lines(margin + "    ", to);
+  // The same block in fp32 units, over `depth` places along k from the text `low` on. Subtracted from, so that the compiler does not fold the sum into one long chain.
+  std::string safe_lines(const std::string& margin, int64_t bm, int64_t bn, const std::string& low, int64_t depth) const {
+    std::string text = fmt::format("{0}acc = tl.zeros([{1}, {2}], tl.float32)\n{0}for t in range(0, {3}, {4}):\n", margin, bm, bn, depth, kSafeK);
+    text += fmt::format("{}    k = {}\n", margin, index(fmt::format("{}t + tl.arange(0, {})", low, kSafeK)));
+    text += operand_lines(margin + "    ");
     return text + margin + "    acc -= tl.dot(-x, y, input_precision=\"ieee\")\n";
   }
   Params operand_params() const {
@@ -144,17 +145,13 @@ class ProductPrinter : ChallengePrinter {
     const int64_t mts = blocks(product_.m, bm), nts = blocks(product_.n, bn);
     const int64_t piece = up(blocks(product_.k, splits), bk);
     std::string text = grid_lines(mts, nts, splits);
-    std::string from = "0", to = std::to_string(product_.k);
-    if (splits > 1) {
-      text += fmt::format("    low = piece * {}\n    high = tl.minimum(low + {}, {})\n", piece, piece, product_.k);
-      from = "low";
-      to = "high";
-    }
+    const std::string low = splits > 1 ? fmt::format("piece * {} + ", piece) : "";
     text += fmt::format("    acc = tl.zeros([{}, {}], tl.float32)\n", bm, bn);
     if (fp16_) text += fmt::format("    ga = tl.zeros([{}], tl.float32)\n    gv = tl.zeros([{}], tl.float32)\n    gb = tl.zeros([{}], tl.float32)\n", bm, bm, bk);
     else text += fmt::format("    wx = tl.zeros([{}, {}], tl.int32)\n    wy = tl.zeros([{}, {}], tl.int32)\n", bm, bk, bk, bn);
-    text += fmt::format("    for t in range({}, {}, {}):\n        k = {}\n", from, to, bk, index(fmt::format("t + tl.arange(0, {})", bk)));
-    text += operand_lines("        ", to) + split_lines("        ", "x", "x") + split_lines("        ", "y", "y") + step_lines("        ");
+    text += fmt::format("    for t in range(0, {}, {}):\n        k = {}\n", splits > 1 ? piece : product_.k, bk,
+                        index(fmt::format("{}t + tl.arange(0, {})", low, bk)));
+    text += operand_lines("        ") + split_lines("        ", "x", "x") + split_lines("        ", "y", "y") + step_lines("        ");
     if (fp16_) {
       text += fmt::format("        x2 = tl.where(tl.abs(x) < {0}, x * x, float('nan'))\n        y2 = tl.where(tl.abs(y) < {0}, y * y, float('nan'))\n",
                           kTooLargeForFp16);
@@ -166,7 +163,7 @@ class ProductPrinter : ChallengePrinter {
                           bf16_fine("sx"), bf16_fine("sy"));
       text += "    bad = tl.max(tl.max(wx, 1), 0) + tl.max(tl.max(wy, 1), 0)\n";
     }
-    text += "    if bad != 0:\n" + safe_lines("        ", bm, bn, from, to);
+    text += "    if bad != 0:\n" + safe_lines("        ", bm, bn, low, splits > 1 ? piece : product_.k);
     auto params = operand_params();
     const int64_t programs = product_.batch * mts * nts;
     if (splits == 1) {
@@ -314,7 +311,7 @@ class ProductPrinter : ChallengePrinter {
       text += fmt::format("        bad += tl.max(tl.load(wild + 1 + ({}c) * {} + m, mask=m < {}, other=0), 0)\n",
                           batches_a_ == 1 ? "" : fmt::format("z * {} + ", chunks_), rows_, product_.m);
     }
-    text += "    if bad != 0:\n" + safe_lines("        ", kSafeM, kSafeN, "0", std::to_string(product_.k));
+    text += "    if bad != 0:\n" + safe_lines("        ", kSafeM, kSafeN, "", product_.k);
     KO_TRY(const std::string late, late_ops("        ", params));
     add_kernel("safe_rows", params, text + late, product_.batch * mts * nts, 8, 2);
     return ok_status();
