@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 namespace kernelopt {
@@ -24,13 +26,15 @@ SetContext context() { return {"2.13", {{"device", "cpu"}}, "default", {{"g1", {
 
 // Whether Python can at least compile the text, and what it prints when it is run.
 std::string run_python(const std::string& text) {
-  const std::string path = ::testing::TempDir() + "/kernelopt_generated.py";
+  // Tests run side by side, a process each.
+  const std::string path = ::testing::TempDir() + "/kernelopt_generated_" + std::to_string(::getpid()) + ".py";
   std::ofstream(path) << text;
   std::string output;
   FILE* pipe = ::popen(("python3 " + path + " 2>&1").c_str(), "r");
   char buffer[256];
   while (pipe && std::fgets(buffer, sizeof buffer, pipe)) output += buffer;
   if (pipe) ::pclose(pipe);
+  std::remove(path.c_str());
   return output;
 }
 
