@@ -123,13 +123,15 @@ Result<std::vector<Check>> all_checks(PipelineContext& context, const json& repo
   } else {
     KO_TRY(auto runs, pipeline.compare_model(loaded.result->handle, context.options.model.seed + kFreshSeeds));
     Check check{"gate 3: outputs equal eager's", true, fmt::format("{} seeds", runs.size())};
+    // Challenges name the number formats that they use; rewrites use none.
+    const Change change = report.value("formats", json::array()).empty() ? Change::kRewrite : Change::kChallenge;
     for (const auto& run : runs) {
       if (!run.result.ok()) {
         check.passed = false;
         check.detail = run.result.error().to_string();
         break;
       }
-      const auto verdict = judge_comparison(run.result->comparison, model_rule(context.options.precision, Change::kRewrite));
+      const auto verdict = judge_comparison(run.result->comparison, model_rule(context.options.precision, change));
       if (verdict.rho) check.detail = fmt::format("{} seeds, rho {:.2f}", runs.size(), *verdict.rho);
       if (verdict.failure) {
         check.passed = false;
