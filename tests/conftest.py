@@ -1,8 +1,13 @@
 """Options and fixtures that the test folders share."""
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+
+# Tests neither read nor change what the user's own runs have learned.
+os.environ["KERNELOPT_MEMORY"] = tempfile.mkdtemp(prefix="kernelopt-test-memory-")
 
 ROOT = Path(__file__).resolve().parent.parent
 # The harness of the end-to-end tests is also used by tests/integration and tests/long.

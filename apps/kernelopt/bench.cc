@@ -267,6 +267,8 @@ class Bench {
                         fmt::format("{}", options_.model.seed), "--precision", precision_name(options_.precision), "--rounds",
                         fmt::format("{}", sizes.rounds), "--plans", fmt::format("{}", sizes.plans), "--chains",
                         fmt::format("{}", sizes.chains), "--beam", fmt::format("{}", sizes.beam)});
+      if (options_.memory) arguments.insert(arguments.end(), {"--memory", *options_.memory});
+      else arguments.push_back("--no-memory");
       if (options_.model.dtype) arguments.insert(arguments.end(), {"--dtype", *options_.model.dtype});
       if (options_.minutes) arguments.insert(arguments.end(), {"--minutes", fmt::format("{}", *options_.minutes)});
     }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include "journal_recorder.h"
 #include "kernelopt/base/digest.h"
 #include "kernelopt/journal/reader.h"
+#include "kernelopt/llm/local_providers.h"
 #include "kernelopt/worker/interrupt.h"
 #include "observe.h"
 #include "pipeline.h"
@@ -102,12 +104,37 @@ int finish(const Options& options, const json& report, Display& display) {
   return 0;
 }
 
+// Planner and executor share a client, with its caps, where they are the same model. What is said is kept in the run folder.
+Result<LanguageModels> make_models(const Options& options) {
+  LanguageModels models;
+  models.timeout_seconds = options.llm.timeout_seconds;
+  const auto file = fs::path(options.folder) / "llm.jsonl";
+  const auto client = [&](const std::string& spec) -> Result<std::shared_ptr<ModelClient>> {
+    KO_TRY(std::shared_ptr<Provider> provider, make_provider(spec, options.llm.url));
+    return std::make_shared<ModelClient>(resuming_provider(std::move(provider), file), options.llm.limits, options.model.seed,
+                                         [file](const json& row) {
+                                           std::ofstream(file, std::ios::app)
+                                               << row.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+                                         });
+  };
+  if (options.llm.planner) {
+    KO_TRY(models.planner, client(*options.llm.planner));
+  }
+  if (options.llm.executor == options.llm.planner) {
+    models.executor = models.planner;
+  } else if (options.llm.executor) {
+    KO_TRY(models.executor, client(*options.llm.executor));
+  }
+  return models;
+}
+
 Result<int> run_pipeline(const Options& options, Recorder& recorder) {
   Display display;
+  KO_TRY(const auto models, make_models(options));
   KO_RETURN_IF_ERROR(copy_model(options));
   const auto begin = std::chrono::steady_clock::now();
   KO_TRY(auto processes, start(options, display));
-  Pipeline pipeline({*processes.worker, *processes.judge, recorder, display, options, begin});
+  Pipeline pipeline({*processes.worker, *processes.judge, recorder, display, options, begin, models});
   auto status = pipeline.optimize();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   stop(processes);
@@ -212,6 +239,38 @@ Result<int> run_report(const Options& options) {
     return Error(ErrorCode::kBadInput, fmt::format("{} is not a report of version {}", path, kReportVersion));
   Display display;
   return finish(options, report, display);
+}
+
+Result<int> run_ask(const Options& options) {
+  KO_TRY(auto prompts, open_prompts(options.folder));
+  json document = json::array();
+  for (const auto& prompt : prompts) {
+    document.push_back({{"id", prompt.id}, {"prompt", prompt.text}});
+    if (!options.json) fmt::print("=== {}\n{}\n", prompt.id, prompt.text);
+  }
+  if (options.json) fmt::print("{}\n", document.dump(1, ' ', false, json::error_handler_t::replace));
+  return 0;
+}
+
+Result<int> run_tell(const Options& options) {
+  const std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  KO_RETURN_IF_ERROR(answer_prompt(options.folder, options.prompt_id, text));
+  return 0;
+}
+
+Result<int> run_memory(const Options& options) {
+  if (!options.memory) return Error(ErrorCode::kBadInput, "no folder for a memory is known; name one with --memory");
+  const auto devices = MemoryStore(*options.memory).all();
+  if (options.json) {
+    fmt::print("{}\n", json(devices).dump(1));
+    return 0;
+  }
+  for (const auto& device : devices) {
+    KO_TRY(auto memory, StrategyMemory::from_json(device.at("memory")));
+    fmt::print("{} ({})\n{}\n", device.value("device", "?"), device.value("fingerprint", "?").substr(0, 12), memory.text());
+  }
+  if (devices.empty()) fmt::print("nothing is remembered in {}\n", *options.memory);
+  return 0;
 }
 
 Result<int> run_doctor(const Options& options) {

@@ -11,6 +11,9 @@ Result<int> run_resume(const Options& options);
 Result<int> run_verify(const Options& options);
 Result<int> run_report(const Options& options);
 Result<int> run_doctor(const Options& options);
+Result<int> run_ask(const Options& options);
+Result<int> run_tell(const Options& options);
+Result<int> run_memory(const Options& options);
 Result<int> run_bench(const Options& options);
 
 }  // namespace kernelopt

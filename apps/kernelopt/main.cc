@@ -21,6 +21,9 @@ Result<int> dispatch(const Options& options) {
     case Command::kResume: return run_resume(options);
     case Command::kReport: return run_report(options);
     case Command::kDoctor: return run_doctor(options);
+    case Command::kAsk: return run_ask(options);
+    case Command::kTell: return run_tell(options);
+    case Command::kMemory: return run_memory(options);
     case Command::kBench: return run_bench(options);
   }
   return Error(ErrorCode::kInternal, "unknown command");

@@ -11,6 +11,7 @@
 #include "kernelopt/gates/outcome.h"
 #include "kernelopt/search/group_evaluator.h"
 #include "kernelopt/search/select.h"
+#include "kernelopt/search/strategy_memory.h"
 #include "kernelopt/target/target.h"
 #include "kernelopt/worker/worker.h"
 
@@ -50,6 +51,8 @@ struct ModelState {
   std::vector<MergeRefusal> merge_refusals;
   std::vector<NotOptimizable> not_optimizable;
   std::vector<GroupState> groups;
+  nlohmann::json model_usage = nullptr;     // of language models, by agent
+  StrategyMemory memory, learned;          // what the search reads; what this run adds to the device's
   std::optional<BaselineSound> sound;
   std::vector<nlohmann::json> release_steps;
   std::optional<ModelOutcome> outcome;

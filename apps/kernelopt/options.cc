@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "kernelopt/search/strategy_memory.h"
+
 namespace kernelopt {
 namespace {
 
@@ -27,6 +29,21 @@ void add_size_options(CLI::App* command, Options& options) {
   command->add_option("--plans", options.sizes.plans, "New plans a round")->check(sizes)->capture_default_str();
   command->add_option("--chains", options.sizes.chains, "Chains")->check(sizes)->capture_default_str();
   command->add_option("--beam", options.sizes.beam, "Width of the beam")->check(sizes)->capture_default_str();
+}
+
+void add_language_model_options(CLI::App* command, Options& options, std::optional<std::string>& both) {
+  auto& llm = options.llm;
+  command->add_option("--llm", both, "Language model: anthropic:MODEL, openai:MODEL, command:COMMAND, mailbox:FOLDER or replay:FILE");
+  command->add_option("--llm-planner", llm.planner, "Another one for the planner");
+  command->add_option("--llm-executor", llm.executor, "Another one for the executor (GPUs)");
+  command->add_option("--llm-url", llm.url, "Base address of an anthropic or openai server");
+  command->add_option("--llm-tokens", llm.limits.most_tokens, "Cap on tokens, input and output")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--llm-dollars", llm.limits.most_dollars, "Cap on cost; needs --llm-prices")->check(CLI::PositiveNumber);
+  command->add_option_function<std::vector<double>>("--llm-prices", [&llm](const std::vector<double>& prices) {
+    llm.limits.input_price = prices.at(0);
+    llm.limits.output_price = prices.at(1);
+  }, "Dollars per million tokens of input and output")->expected(2)->check(CLI::NonNegativeNumber);
+  command->add_option("--llm-timeout", llm.timeout_seconds, "Seconds that one answer may take")->check(CLI::PositiveNumber)->capture_default_str();
 }
 
 void add_bench_options(CLI::App* command, Options& options, std::string& precision) {
@@ -85,10 +102,23 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
         ->check(CLI::PositiveNumber);
   }
   for (auto* command : {optimize, bench}) add_size_options(command, options);
+  std::optional<std::string> llm;
+  add_language_model_options(optimize, options, llm);
+  auto* ask = app.add_subcommand("ask", "Print the open prompts of a mailbox");
+  auto* tell = app.add_subcommand("tell", "Answer a prompt of a mailbox from standard input");
+  for (auto* command : {ask, tell}) command->add_option("dir", options.folder, "Mailbox folder")->required();
+  tell->add_option("id", options.prompt_id, "Which prompt (default: the only open one)");
+  auto* memory = app.add_subcommand("memory", "Show what the searches on each device have learned");
+  std::string memory_folder = default_memory_folder().value_or("");
+  bool no_memory = false;
+  for (auto* command : {optimize, bench, memory})
+    command->add_option("--memory", memory_folder, "Folder of what earlier runs learned, a file a device (default: $KERNELOPT_MEMORY, "
+                        "else kernelopt/memory in the cache folder)");
+  for (auto* command : {optimize, bench}) command->add_flag("--no-memory", no_memory, "Neither read nor keep what runs learn");
   add_bench_options(bench, options, precision);
   for (auto* command : {verify, resume, report})
     command->add_option("dir", options.folder, "Run folder")->required();
-  for (auto* command : {inspect, optimize, verify, resume, report, doctor, bench}) add_common_options(command, options);
+  for (auto* command : {inspect, optimize, verify, resume, report, doctor, bench, memory, ask, tell}) add_common_options(command, options);
 
   try {
     app.parse(argc, const_cast<char**>(argv));
@@ -110,6 +140,14 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   if (report->parsed()) options.command = Command::kReport;
   if (doctor->parsed()) options.command = Command::kDoctor;
   if (bench->parsed()) options.command = Command::kBench;
+  if (ask->parsed()) options.command = Command::kAsk;
+  if (tell->parsed()) options.command = Command::kTell;
+  if (options.llm.limits.most_dollars > 0 && options.llm.limits.input_price + options.llm.limits.output_price <= 0)
+    return Error(ErrorCode::kBadInput, "--llm-dollars needs --llm-prices");
+  for (auto* agent : {&options.llm.planner, &options.llm.executor})
+    if (!*agent) *agent = llm;
+  if (memory->parsed()) options.command = Command::kMemory;
+  if (!no_memory && !memory_folder.empty()) options.memory = memory_folder;
   options.precision = *parse_precision(precision);
   options.folder_given = !options.folder.empty();
   if (!options.folder_given) options.folder = "runs/" + stem(options.model.path);

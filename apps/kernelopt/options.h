@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "kernelopt/base/result.h"
+#include "kernelopt/llm/client.h"
 #include "kernelopt/gates/policy.h"
 #include "kernelopt/search/records.h"
 #include "kernelopt/worker/worker.h"
 
 namespace kernelopt {
 
-enum class Command { kInspect, kOptimize, kVerify, kResume, kReport, kDoctor, kBench };
+enum class Command { kInspect, kOptimize, kVerify, kResume, kReport, kDoctor, kBench, kMemory, kAsk, kTell };
 
 // Options of `bench` alone; the others of a run are in Options.
 struct BenchOptions {
@@ -24,6 +25,13 @@ struct BenchOptions {
   bool leave_out_degenerate = false;
 };
 
+// Language models; without `planner` and `executor` there are none.
+struct ModelOptions {
+  std::optional<std::string> planner, executor, url;  // as make_provider takes them
+  ModelLimits limits;
+  double timeout_seconds = 300;
+};
+
 struct Options {
   Command command = Command::kDoctor;
   ModelSpec model;                     // inspect, optimize
@@ -31,9 +39,12 @@ struct Options {
   bool folder_given = false;
   SearchSizes sizes;
   std::optional<double> minutes;       // per model; wins over sizes
+  std::optional<std::string> memory;   // folder of what earlier runs learned; nothing: none is read or kept
+  ModelOptions llm;
   Precision precision = Precision::kAccurate;
   std::optional<std::string> python;   // --python
   bool json = false;
+  std::string prompt_id;               // tell
   BenchOptions bench;
 };
 

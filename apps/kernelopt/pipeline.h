@@ -10,6 +10,7 @@
 #include "options.h"
 #include "recorder.h"
 #include "kernelopt/gates/release.h"
+#include "kernelopt/search/language_agents.h"
 #include "kernelopt/stitch/optimized_file.h"
 
 namespace kernelopt {
@@ -21,6 +22,7 @@ struct PipelineContext {
   Display& display;
   const Options& options;
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  LanguageModels models = {};
 
   // Seconds until --minutes are over; nothing without the option.
   std::optional<double> seconds_left() const;
@@ -57,6 +59,8 @@ class Pipeline {
   Status audit();
   Status time_groups();
   Status search();
+  Status load_memory();
+  Status save_memory();
   Status search_group(size_t index, double seconds);
   Result<std::vector<Observed<Comparison>>> audit_group(const GroupState& group);
   struct Trialled;

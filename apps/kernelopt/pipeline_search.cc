@@ -24,21 +24,6 @@ constexpr size_t kRankedPerGroup = 3;      // candidates of one group that the r
 constexpr double kReleaseShare = 0.4;     // of the time left when the search begins, at most, kept for the release
 constexpr double kWorthReleasing = 0.995;  // a group's own ratio above which a replacement is not worth its risk
 
-Bottleneck bottleneck_of(Diagnosis diagnosis) {
-  switch (diagnosis) {
-    case Diagnosis::kMemoryBound:
-    case Diagnosis::kNearOptimal:
-      return Bottleneck::kMemory;
-    case Diagnosis::kComputeBound:
-      return Bottleneck::kCompute;
-    case Diagnosis::kUnderutilized:
-      return Bottleneck::kUnderutilized;
-    case Diagnosis::kUnknown:
-      return Bottleneck::kUnknown;
-  }
-  return Bottleneck::kUnknown;
-}
-
 // Where the plans of a group come from. kUnsupported where there are none.
 Result<std::shared_ptr<const PlanSource>> plan_source(const Program& program, const Group& group, const Target& target) {
   if (group.challenge) {
@@ -56,13 +41,19 @@ Result<std::shared_ptr<const PlanSource>> plan_source(const Program& program, co
 class KeepingExecutor final : public Executor {
  public:
   KeepingExecutor(Executor& inner, std::map<std::string, Candidate>& kept) : inner_(inner), kept_(kept) {}
-  Result<Candidate> write(const KernelPlan& plan) override {
-    auto candidate = inner_.write(plan);
+  void prepare(const std::vector<Proposal>& proposals) override { inner_.prepare(proposals); }
+  Result<Candidate> write(const Proposal& proposal) override { return keep(inner_.write(proposal)); }
+  std::optional<Result<Candidate>> repair(const Proposal& proposal, const std::string& reason) override {
+    auto again = inner_.repair(proposal, reason);
+    return again ? std::optional<Result<Candidate>>(keep(std::move(*again))) : std::nullopt;
+  }
+
+ private:
+  Result<Candidate> keep(Result<Candidate> candidate) {
     if (candidate.ok()) kept_.insert_or_assign(candidate->digest(), *candidate);
     return candidate;
   }
 
- private:
   Executor& inner_;
   std::map<std::string, Candidate>& kept_;
 };
@@ -129,6 +120,17 @@ class Journaling final : public SearchObserver {
   std::function<void(const Attempt&)> show_;
 };
 
+json usage_of(const LanguageModels& models) {
+  json usage = nullptr;
+  if (models.planner) usage["planner"] = {{"model", models.planner->name()}, {"usage", models.planner->usage().to_json()}};
+  if (models.executor == models.planner) {
+    if (models.planner) usage["planner"]["also"] = "executor";
+  } else if (models.executor) {
+    usage["executor"] = {{"model", models.executor->name()}, {"usage", models.executor->usage().to_json()}};
+  }
+  return usage;
+}
+
 }  // namespace
 
 json json_number(double value) {
@@ -150,7 +152,9 @@ json attempt_to_json(const Attempt& attempt, const std::string& group) {
                    {"digest", attempt.digest},
                    {"state", attempt_state_name(attempt.evaluation.state)},
                    {"reason", attempt.evaluation.reason},
+                   {"predicted_ratio", attempt.predicted ? json(std::exp(*attempt.predicted)) : json(nullptr)},
                    {"measured", nullptr}};
+  if (!attempt.brief.empty()) document["brief"] = attempt.brief;
   if (const auto& measured = attempt.evaluation.measured)
     document["measured"] = {{"ratio", measured->ratio},
                             {"interval", {measured->low, measured->high}},
@@ -335,6 +339,7 @@ Status Pipeline::search() {
   std::stable_sort(open.begin(), open.end(), [&](size_t a, size_t b) {
     return state_.groups[a].outlook.possible_gain() > state_.groups[b].outlook.possible_gain();
   });
+  KO_RETURN_IF_ERROR(load_memory());
   double reserve = 0;
   // The release stitches and compares like the audit, a few times over.
   if (const auto left = context_.seconds_left())
@@ -355,6 +360,33 @@ Status Pipeline::search() {
     show("search", fmt::format("group {} of {}", n + 1, open.size()));
     KO_RETURN_IF_ERROR(search_group(open[n], seconds));
   }
+  state_.model_usage = usage_of(context_.models);
+  return save_memory();
+}
+
+// A resumed run has to propose what its first part did, so it goes on with the memory of then.
+Status Pipeline::load_memory() {
+  KO_TRY(auto recorded, context_.recorder.all("memory"));
+  if (!recorded.empty()) {
+    KO_TRY(state_.memory, StrategyMemory::from_json(recorded.front()));
+    return ok_status();
+  }
+  if (context_.options.memory) {
+    std::string note;
+    state_.memory = MemoryStore(*context_.options.memory).load(state_.target.fingerprint, &note);
+    if (!note.empty()) state_.notes.push_back(note);
+  }
+  return context_.recorder.add("memory", state_.memory.to_json());
+}
+
+Status Pipeline::save_memory() {
+  if (!context_.options.memory || state_.learned.empty()) return ok_status();
+  KO_TRY(auto saved, context_.recorder.all("memory saved"));
+  if (!saved.empty()) return ok_status();
+  auto status = MemoryStore(*context_.options.memory).add(state_.target.fingerprint, state_.target.name, state_.learned);
+  // A run does not fail for what later ones would have read.
+  if (!status.ok()) state_.notes.push_back("the device's memory was not kept: " + status.error().to_string());
+  else KO_RETURN_IF_ERROR(context_.recorder.add("memory saved", {{"folder", *context_.options.memory}}));
   return ok_status();
 }
 
@@ -390,9 +422,31 @@ Status Pipeline::search_group(size_t index, double seconds) {
 
   const auto begin = std::chrono::steady_clock::now();
   double best = 1.0;
-  BuiltinPlanner planner(*plans, bottleneck_of(group.roofline.diagnosis), context_.options.model.seed);
+  std::vector<std::string> model_failures;  // of language models
+  const Bottleneck bottleneck = bottleneck_of(group.roofline.diagnosis);
+  LearningPredictor predictor(bottleneck, &state_.memory.model());
+  BuiltinPlanner builtin(*plans, bottleneck, context_.options.model.seed, &state_.memory, &predictor);
   PrintingExecutor printer(program, group.group, state_.target);
-  KeepingExecutor executor(printer, group.candidates);
+  const auto& models = context_.models;
+  const bool code = models.executor && state_.target.kind == DeviceKind::kCuda;
+  const auto failed = [&](const std::string& why) { model_failures.push_back(why); };
+  auto questions = [&](ModelClient& client) {
+    Questions asked{client, group_facts(program, group.group, group.work, group.roofline, group.outlook.baseline_seconds,
+                                        group.baseline.value_or(json()), state_.target),
+                    [&] { return seconds - std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); }, failed,
+                    models.timeout_seconds};
+    asked.facts.memory = state_.memory.empty() ? "nothing yet" : state_.memory.text();
+    asked.facts.history = "nothing yet";
+    return asked;
+  };
+  std::unique_ptr<Planner> asking_planner;
+  std::unique_ptr<Executor> asking_executor;
+  if (models.planner) asking_planner = std::make_unique<LanguagePlanner>(questions(*models.planner), *plans, builtin, code);
+  if (code)
+    asking_executor = std::make_unique<LanguageExecutor>(questions(*models.executor), digest,
+                                                         group_buffers(program, group.group), printer);
+  Planner& planner = asking_planner ? *asking_planner : builtin;
+  KeepingExecutor executor(asking_executor ? *asking_executor : printer, group.candidates);
   ResumingEvaluator evaluator(*group.evaluator, std::move(finished));
   Journaling observer(context_.recorder, digest, group.candidates, std::move(known), [&](const Attempt& attempt) {
     ++candidates_;
@@ -408,6 +462,7 @@ Status Pipeline::search_group(size_t index, double seconds) {
   BeamSearch loop;
   loop.sizes = context_.options.sizes;
   loop.outlook = group.outlook;
+  loop.predictor = &predictor;
   // The clock is looked at between batches. Beside a GPU every core compiles.
   if (std::isfinite(seconds)) loop.batch = state_.target.kind == DeviceKind::kCuda ? 4 : 2;
   loop.stop_requested = [] { return interrupted(); };
@@ -416,6 +471,8 @@ Status Pipeline::search_group(size_t index, double seconds) {
   };
   group.search = loop.run(planner, executor, evaluator, observer);
   KO_RETURN_IF_ERROR(std::move(observer.status));
+  for (const auto& why : model_failures)
+    KO_RETURN_IF_ERROR(context_.recorder.add("language model", {{"group", digest}, {"failed", why}}));
   KO_RETURN_IF_ERROR(context_.recorder.add("search", {{"group", digest},
                                                       {"stop", search_stop_name(group.search->stop)},
                                                       {"reason", group.search->stop_reason},
@@ -423,6 +480,10 @@ Status Pipeline::search_group(size_t index, double seconds) {
                                                       {"attempts", group.search->attempts.size()}}));
   for (const auto& [activity, spent] : group.evaluator->seconds()) state_.stage_seconds["search: " + activity] += spent;
   if (group.search->stop == SearchStop::kInterrupted) return Error(ErrorCode::kInterrupted, "interrupted");
+  StrategyMemory learned;
+  for (const auto& attempt : group.search->attempts) learned.learn(attempt, bottleneck);
+  state_.memory.merge(learned);
+  state_.learned.merge(learned);
   for (int place : ranked(group.search->attempts)) {
     const auto& attempt = group.search->attempts[static_cast<size_t>(place)];
     if (group.ranked.size() >= kRankedPerGroup || attempt.ratio() > kWorthReleasing) break;

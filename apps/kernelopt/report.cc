@@ -149,6 +149,22 @@ std::string milliseconds(const json& seconds) {
 
 }  // namespace
 
+namespace {
+// What the planner was told, and what this run adds; the cost model's sums are for programs.
+json memory_json(const ModelState& state, const Options& options) {
+  const auto plain = [](const StrategyMemory& memory) {
+    json document = memory.to_json();
+    return json{{"experiences", document["experiences"]}, {"strategies", document["strategies"]}};
+  };
+  return {{"folder", optional_json(options.memory)}, {"known", plain(state.memory)}, {"learned", plain(state.learned)}};
+}
+
+json ranking_json(const SearchResult& search) {
+  const auto quality = ranking_quality(search.attempts);
+  return {{"spearman", quality.spearman ? json(*quality.spearman) : json(nullptr)}, {"attempts", quality.attempts}};
+}
+}  // namespace
+
 json make_dispatch_map(const ModelState& state) {
   const double model_seconds = state.mode_seconds(state.best_mode);
   json graphs = json::array();
@@ -205,7 +221,8 @@ json make_dispatch_map(const ModelState& state) {
       entry["search"] = {{"stop", search_stop_name(group.search->stop)},
                          {"reason", group.search->stop_reason},
                          {"rounds", group.search->rounds},
-                         {"attempts", group.search->attempts.size()}};
+                         {"attempts", group.search->attempts.size()},
+                         {"cost_model", ranking_json(*group.search)}};
     groups.push_back(std::move(entry));
   }
   json refusals = json::array(), kept = json::array();
@@ -261,6 +278,8 @@ Result<json> make_report(const ModelState& state, const Options& options, const 
                  {"engine", engine_json(seconds - state.seconds_waited)},
                  {"first_call_seconds", nullptr},
                  {"calls_to_pay", nullptr},
+                 {"language_models", state.model_usage},
+                 {"memory", memory_json(state, options)},
                  {"notes", state.notes}};
   const double best = state.mode_seconds(state.best_mode), max_autotune = state.mode_seconds("max-autotune");
   report["mode_choice_gain"] = best > 0 && max_autotune > 0 ? json(max_autotune / best) : json(nullptr);
@@ -362,6 +381,15 @@ std::string report_text(const json& report) {
   text += fmt::format("\ncandidates: {}", report["candidates"].size());
   for (const auto& [state, count] : states) text += fmt::format(", {} {}", count, state);
   text += "\n";
+  for (const auto& group : report.at("decomposition").at("groups"))
+    if (const auto model = group.value("search", json::object()).value("cost_model", json()); model.is_object() && model["spearman"].is_number())
+      text += fmt::format("cost model on group {}: Spearman {:.2f} over {} plans\n", group.at("group").get<int>(),
+                          model["spearman"].get<double>(), model["attempts"].get<int>());
+  if (const auto models = report.value("language_models", json()); models.is_object())
+    for (const auto& [agent, model] : models.items())
+      text += fmt::format("{} {}: {} requests, {} tokens in, {} out, {:.2f} dollars\n", agent, model["model"].get<std::string>(),
+                          model["usage"]["requests"].get<int64_t>(), model["usage"]["input_tokens"].get<int64_t>(),
+                          model["usage"]["output_tokens"].get<int64_t>(), model["usage"]["dollars"].get<double>());
   if (!report.at("speedup_max_autotune").is_null())
     text += fmt::format("against max-autotune: {:.2f}x\n", report["speedup_max_autotune"]["value"].get<double>());
   if (report.at("rho").is_number()) text += fmt::format("rho: {:.2f}\n", report["rho"].get<double>());

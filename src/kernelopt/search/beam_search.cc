@@ -25,6 +25,8 @@ struct Run {
 
   struct Written {
     Attempt attempt;
+    Proposal proposal;
+    int repairs = 0;
     std::optional<Candidate> candidate;
   };
 
@@ -35,6 +37,7 @@ struct Run {
 
   void record(Attempt attempt) {
     attempt.number = static_cast<int>(result.attempts.size()) + 1;
+    if (search.predictor) search.predictor->learn(attempt);
     result.attempts.push_back(std::move(attempt));
     observer.attempted(result.attempts.back());
   }
@@ -46,15 +49,19 @@ struct Run {
     int duplicates = 0;
     while (count > 0 && duplicates < kMaxDuplicatesPerRound && !search.stop_requested()) {
       const auto moves = planner.propose(
-          {&result.attempts, from ? &*from : nullptr, &seen, round, search.sizes.rounds, starts_only, count});
+          {&result.attempts, from ? &*from : nullptr, &seen, round, search.sizes.rounds, starts_only, count,
+           melted_down(result.attempts)});
       if (moves.empty()) return;
+      executor.prepare(moves);
       bool any_new = false;
       for (const auto& move : moves) {
         if (count == 0) break;
-        const auto key = plan_key(move.plan);
+        const auto key = proposal_key(move, move.brief);
         if (!seen.insert(key).second) continue;
         any_new = true;
-        Written written;
+        Written written{Attempt(), move};
+        written.attempt.brief = move.brief;
+        if (search.predictor && move.brief.empty()) written.attempt.predicted = search.predictor->predict(move.plan);
         written.attempt.round = round;
         written.attempt.chain = from ? from->chain : next_chain;
         written.attempt.kind = move.kind;
@@ -63,7 +70,14 @@ struct Run {
         written.attempt.plan = move.plan;
         written.attempt.plan_key = key;
         written.attempt.shape_key = plan_shape_key(move.plan);
-        auto candidate = executor.write(move.plan);
+        if (!move.brief.empty()) written.attempt.shape_key += "\n" + move.brief;
+        auto candidate = executor.write(move);
+        while (!candidate.ok() && written.repairs < kMaxRepairs) {
+          auto again = executor.repair(move, candidate.error().to_string());
+          if (!again) break;
+          ++written.repairs;
+          candidate = std::move(*again);
+        }
         if (!candidate.ok()) {
           written.attempt.evaluation = {AttemptState::kRejected, candidate.error().to_string(), std::nullopt};
         } else {
@@ -126,10 +140,42 @@ struct Run {
       size_t next = 0;
       for (size_t i = begin; i < end; ++i) {
         if (written[i].candidate) written[i].attempt.evaluation = std::move(evaluations[next++]);
+        auto repaired = repair(written[i]);
+        if (!repaired.ok()) {
+          const bool interrupt = repaired.error().code() == ErrorCode::kInterrupted;
+          return stop(interrupt ? SearchStop::kInterrupted : SearchStop::kError, repaired.error().to_string());
+        }
         record(std::move(written[i].attempt));
       }
     }
     return true;
+  }
+
+  // A refused candidate goes back to its executor with the reason, as often as is left; every refused version is recorded.
+  Status repair(Written& written) {
+    while (written.candidate && written.attempt.evaluation.state == AttemptState::kRejected && written.repairs < kMaxRepairs &&
+           !search.stop_requested() && !search.out_of_time()) {
+      auto again = executor.repair(written.proposal, written.attempt.evaluation.reason);
+      if (!again) break;
+      ++written.repairs;
+      record(written.attempt);
+      written.attempt.description = fmt::format("{} (repair {})", written.proposal.description, written.repairs);
+      written.attempt.digest.clear();
+      written.candidate.reset();
+      if (!again->ok()) {
+        written.attempt.evaluation = {AttemptState::kRejected, again->error().to_string(), std::nullopt};
+        break;
+      }
+      written.attempt.digest = (**again).digest();
+      if (!by_digest.try_emplace(written.attempt.digest, 0).second) {
+        written.attempt.evaluation = {AttemptState::kDuplicate, "the same kernel as an earlier plan", std::nullopt};
+        break;
+      }
+      written.candidate = **again;
+      KO_TRY(auto evaluations, evaluator.evaluate({*written.candidate}));
+      written.attempt.evaluation = std::move(evaluations.at(0));
+    }
+    return ok_status();
   }
 
   bool stop(SearchStop stop, std::string reason) {

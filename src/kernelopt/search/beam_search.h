@@ -14,6 +14,7 @@ struct BeamSearch {
   Outlook outlook;
   std::function<bool()> out_of_time = [] { return false; };
   std::function<bool()> stop_requested = [] { return false; };
+  Predictor* predictor = nullptr;  // told of every attempt; may be null
   int batch = 4;  // candidates evaluated between two looks at the clock
 
   // Every round tries exactly N new plans (fewer only when none is left). A plan whose kernel equals an earlier one is

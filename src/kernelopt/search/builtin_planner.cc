@@ -10,6 +10,9 @@ namespace {
 constexpr double kPriorWeight = 1.5;    // attempts that a prior is worth
 constexpr double kNewShapeBonus = 0.5;  // larger than what a size usually gives
 constexpr double kRepeatPenalty = 0.1;  // for each move of the same kind in one proposal
+constexpr double kMemoryWeight = 3;     // attempts that all of the memory is worth, at most
+constexpr double kAvoidPenalty = 0.3;   // of what the memory marks AVOID: last, and still allowed
+constexpr double kStartRank = 0.03;     // what one place in the space's own order of starting points is worth
 constexpr double kJitter = 1e-3;        // breaks ties, differently for each seed
 
 }  // namespace
@@ -54,11 +57,36 @@ std::map<TransformKind, KindRecord> kind_records(const std::vector<Attempt>& his
   return records;
 }
 
-BuiltinPlanner::BuiltinPlanner(std::shared_ptr<const PlanSource> source, Bottleneck bottleneck, uint64_t seed)
-    : source_(std::move(source)), bottleneck_(bottleneck), seed_(seed) {}
+BuiltinPlanner::BuiltinPlanner(std::shared_ptr<const PlanSource> source, Bottleneck bottleneck, uint64_t seed,
+                               const StrategyMemory* memory, const Predictor* predictor)
+    : source_(std::move(source)), bottleneck_(bottleneck), seed_(seed), memory_(memory), predictor_(predictor) {}
 
-std::vector<Move> BuiltinPlanner::propose(const PlanRequest& request) {
+double BuiltinPlanner::kind_gain(TransformKind kind, const KindRecord& record) const {
+  double gain = prior_gain(bottleneck_, kind) * kPriorWeight + record.log_gain, weight = kPriorWeight + record.tried;
+  if (!memory_) return gain / weight;
+  const auto known = memory_->strategy(bottleneck_, kind);
+  if (known.tried > 0) {
+    const double counts = std::min(kMemoryWeight, static_cast<double>(known.tried));
+    gain += known.log_gain / known.tried * counts;
+    weight += counts;
+  }
+  return gain / weight - (memory_->avoid(bottleneck_, kind) ? kAvoidPenalty : 0);
+}
+
+// The space gives its best guess first; the diagnosis and the memory may pull a later one forward, by little.
+std::vector<Move> BuiltinPlanner::starts() const {
+  auto moves = source_->starts();
+  std::vector<std::pair<double, size_t>> order;
+  for (size_t i = 0; i < moves.size(); ++i)
+    order.emplace_back(kStartRank * static_cast<double>(i) - kind_gain(moves[i].kind, {}), i);
+  std::stable_sort(order.begin(), order.end());
   std::vector<Move> result;
+  for (const auto& [rank, index] : order) result.push_back(std::move(moves[index]));
+  return result;
+}
+
+std::vector<Proposal> BuiltinPlanner::propose(const PlanRequest& request) {
+  std::vector<Proposal> result;
   std::set<std::string> taken;
   const auto offer = [&](const Move& move) {
     const auto key = plan_key(move.plan);
@@ -68,19 +96,19 @@ std::vector<Move> BuiltinPlanner::propose(const PlanRequest& request) {
   const auto full = [&] { return static_cast<int>(result.size()) >= request.count; };
 
   if (!request.parent) {
-    for (const auto& move : source_->starts()) {
+    for (const auto& move : starts()) {
       if (full()) return result;
       offer(move);
     }
     if (request.starts_only || full()) return result;
-    offer({TransformKind::kSeed, "as the compiler generated it", source_->seed()});
+    offer(Move{TransformKind::kSeed, "as the compiler generated it", source_->seed()});
     if (full()) return result;
   }
 
   std::set<std::string> shapes;
   for (const auto& attempt : *request.history) shapes.insert(attempt.shape_key);
   const auto records = kind_records(*request.history);
-  const bool shapes_first = request.round <= std::ceil(kShapeRounds * request.rounds);
+  const bool shapes_first = request.diversify || request.round <= std::ceil(kShapeRounds * request.rounds);
   std::mt19937_64 random(seed_ * 1000003 + request.history->size());
 
   struct Scored {
@@ -94,7 +122,9 @@ std::vector<Move> BuiltinPlanner::propose(const PlanRequest& request) {
     if (request.seen->count(key) || taken.count(key)) continue;
     const auto found = records.find(move.kind);
     const KindRecord record = found == records.end() ? KindRecord{} : found->second;
-    double score = (prior_gain(bottleneck_, move.kind) * kPriorWeight + record.log_gain) / (kPriorWeight + record.tried);
+    double score = kind_gain(move.kind, record);
+    if (predictor_)
+      if (const auto expected = predictor_->predict(move.plan)) score -= predictor_->confidence() * std::clamp(*expected, -1.0, 1.0);
     score += kJitter * std::generate_canonical<double, 53>(random);
     auto shape = plan_shape_key(move.plan);
     if (shapes_first && !shapes.count(shape)) score += kNewShapeBonus;

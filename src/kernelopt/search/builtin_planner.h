@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "kernelopt/search/agents.h"
+#include "kernelopt/search/bottleneck.h"
+#include "kernelopt/search/strategy_memory.h"
 
 namespace kernelopt {
 
@@ -22,9 +24,6 @@ class SpacePlanSource final : public PlanSource {
   PlanSpace space_;
 };
 
-// What limits a group, as far as the planner uses it.
-enum class Bottleneck { kUnknown, kMemory, kCompute, kUnderutilized };
-
 // How promising a kind of transformation is before anything was measured: a log gain.
 double prior_gain(Bottleneck bottleneck, TransformKind kind);
 
@@ -38,13 +37,21 @@ std::map<TransformKind, KindRecord> kind_records(const std::vector<Attempt>& his
 
 class BuiltinPlanner final : public Planner {
  public:
-  BuiltinPlanner(std::shared_ptr<const PlanSource> source, Bottleneck bottleneck, uint64_t seed);
-  std::vector<Move> propose(const PlanRequest& request) override;
+  // Memory and predictor may be null and must outlive the planner.
+  BuiltinPlanner(std::shared_ptr<const PlanSource> source, Bottleneck bottleneck, uint64_t seed,
+                 const StrategyMemory* memory = nullptr, const Predictor* predictor = nullptr);
+  std::vector<Proposal> propose(const PlanRequest& request) override;
 
  private:
   std::shared_ptr<const PlanSource> source_;
   Bottleneck bottleneck_;
   uint64_t seed_;
+  const StrategyMemory* memory_;
+  const Predictor* predictor_;
+
+  // The expected log gain of a kind: prior, what this device remembers, what this search has seen.
+  double kind_gain(TransformKind kind, const KindRecord& record) const;
+  std::vector<Move> starts() const;
 };
 
 // One in so many rounds may still be spent on new shapes before sizes are as good.

@@ -11,7 +11,8 @@ class PrintingExecutor final : public Executor {
   // All must outlive the executor.
   PrintingExecutor(const Program& program, const Group& group, const Target& target)
       : program_(program), group_(group), target_(target) {}
-  Result<Candidate> write(const KernelPlan& plan) override {
+  Result<Candidate> write(const Proposal& proposal) override {
+    const KernelPlan& plan = proposal.plan;
     return target_.kind == DeviceKind::kCuda ? print_triton(program_, group_, plan, target_) : print_cpp(program_, group_, plan, target_);
   }
 

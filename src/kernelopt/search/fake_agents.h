@@ -45,7 +45,11 @@ class FakeExecutor final : public Executor {
   std::function<Result<Candidate>(const KernelPlan&)> on_write = [](const KernelPlan& plan) -> Result<Candidate> {
     return fake_candidate("shape " + std::to_string(fake_shape(plan)) + " size " + std::to_string(fake_size(plan)));
   };
-  Result<Candidate> write(const KernelPlan& plan) override { return on_write(plan); }
+  Result<Candidate> write(const Proposal& proposal) override { return on_write(proposal.plan); }
+  std::function<std::optional<Result<Candidate>>(const Proposal&, const std::string&)> on_repair;
+  std::optional<Result<Candidate>> repair(const Proposal& proposal, const std::string& reason) override {
+    return on_repair ? on_repair(proposal, reason) : std::nullopt;
+  }
 };
 
 class FakeEvaluator final : public Evaluator {

@@ -40,8 +40,10 @@ struct Attempt {
   int chain = 0;
   TransformKind kind = TransformKind::kSeed;
   std::string description;
+  std::optional<double> predicted;     // log ratio that the cost model expected before it was measured
   std::optional<double> parent_ratio;  // of the plan that this one was made from; empty: the baseline
   KernelPlan plan;
+  std::string brief;  // what a language model was asked to write; empty: the plan says all
   std::string plan_key, shape_key, digest;  // digest is empty when the plan could not be printed
   Evaluation evaluation;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -33,6 +34,17 @@ std::vector<int> split_budget(int plans, int chains) {
   std::vector<int> result(static_cast<size_t>(std::max(chains, 0)), 0);
   for (int i = 0; chains > 0 && i < plans; ++i) ++result[static_cast<size_t>(i % chains)];
   return result;
+}
+
+bool melted_down(const std::vector<Attempt>& attempts) {
+  std::set<std::string> approaches;
+  size_t plans = 0;
+  for (auto attempt = attempts.rbegin(); attempt != attempts.rend() && plans < kMeltdownWindow; ++attempt) {
+    if (attempt->evaluation.state == AttemptState::kDuplicate) continue;
+    approaches.insert(attempt->shape_key);
+    ++plans;
+  }
+  return plans == kMeltdownWindow && approaches.size() <= 2;
 }
 
 double Outlook::possible_gain() const { return gain_left(1.0); }

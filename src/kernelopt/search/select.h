@@ -18,6 +18,10 @@ std::vector<int> split_budget(int plans, int chains);
 // Passed attempts, fastest first; ties by number. Indices into `attempts`.
 std::vector<int> ranked(const std::vector<Attempt>& attempts);
 
+// Meltdown: the last kMeltdownWindow plans amount to at most two approaches, an approach being a plan without its sizes.
+inline constexpr size_t kMeltdownWindow = 6;
+bool melted_down(const std::vector<Attempt>& attempts);
+
 // What a group can still give. Seconds of one run of the group.
 struct Outlook {
   double model_seconds = 0;  // the best mode's time of the whole model
