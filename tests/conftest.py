@@ -1,13 +1,12 @@
 """Options and fixtures that the test folders share."""
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 # Tests neither read nor change what the user's own runs have learned.
-os.environ["KERNELOPT_MEMORY"] = tempfile.mkdtemp(prefix="kernelopt-test-memory-")
+os.environ.pop("KERNELOPT_MEMORY", None)
 
 ROOT = Path(__file__).resolve().parent.parent
 # The harness of the end-to-end tests is also used by tests/integration and tests/long.

@@ -109,11 +109,11 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   for (auto* command : {ask, tell}) command->add_option("dir", options.folder, "Mailbox folder")->required();
   tell->add_option("id", options.prompt_id, "Which prompt (default: the only open one)");
   auto* memory = app.add_subcommand("memory", "Show what the searches on each device have learned");
-  std::string memory_folder = default_memory_folder().value_or("");
+  std::string memory_folder = memory_folder_of_environment().value_or("");
   bool no_memory = false;
   for (auto* command : {optimize, bench, memory})
-    command->add_option("--memory", memory_folder, "Folder of what earlier runs learned, a file a device (default: $KERNELOPT_MEMORY, "
-                        "else kernelopt/memory in the cache folder)");
+    command->add_option("--memory", memory_folder, "Folder of what runs learn, a file a device (default: $KERNELOPT_MEMORY; without either nothing is "
+                        "kept)");
   for (auto* command : {optimize, bench}) command->add_flag("--no-memory", no_memory, "Neither read nor keep what runs learn");
   add_bench_options(bench, options, precision);
   for (auto* command : {verify, resume, report})

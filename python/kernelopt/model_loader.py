@@ -24,7 +24,7 @@ import types
 import torch
 
 from kernelopt.protocol import ProtocolError, one_line
-from kernelopt.state import ModelState, copy_inputs, map_tensors, restore_inputs, same_bits, tensors_of
+from kernelopt.state import ModelState, copy_inputs, map_tensors, memory_share, restore_inputs, same_bits, tensors_of
 
 __all__ = [
     "LoadedModel", "ModelSource", "ModelState", "copy_inputs", "is_out_of_memory", "load_module", "map_tensors", "observe",
@@ -37,7 +37,8 @@ _DTYPES = {
 }
 
 
-_DRAWN_KEPT = 2  # seeds
+# Of the inputs of the last seeds that stay on a GPU; one seed's always do. Every gate goes round the same few seeds.
+_DRAWN_KEPT = 1 / 16  # of its memory
 
 
 def seed_everything(seed):
@@ -263,16 +264,22 @@ class LoadedModel:
         which is the same for every seed."""
         # Drawing on the host and copying to a GPU takes seconds where inputs are large: the last ones are kept there.
         if seed in self._drawn:
+            self._drawn[seed] = self._drawn.pop(seed)
             with user_code("moving the inputs to their device"):
                 return copy_inputs(self._drawn[seed])
-        while len(self._drawn) >= _DRAWN_KEPT:
-            del self._drawn[next(iter(self._drawn))]
         drawn = self._file_inputs if self._file_inputs is not None else self._draw(seed)
         with user_code("moving the inputs to their device"):
             if self.device.type == "cpu":
                 return copy_inputs(drawn, self.device, self.dtype)
             self._drawn[seed] = copy_inputs(drawn, self.device, self.dtype)
+            limit = memory_share(self.device, _DRAWN_KEPT, 0)
+            while len(self._drawn) > 1 and sum(t.untyped_storage().nbytes() for t in tensors_of(list(self._drawn.values()))) > limit:
+                del self._drawn[next(iter(self._drawn))]
             return copy_inputs(self._drawn[seed])
+
+    def kept_inputs(self, seed):
+        """The inputs of `seed` as drawn, not to be written, where they are kept; else None."""
+        return self._drawn.get(seed)
 
     def _draw(self, seed):
         if self.device.type == "cpu":

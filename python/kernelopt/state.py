@@ -25,6 +25,13 @@ def map_tensors(function, value):
     return value
 
 
+def memory_share(device, part, host):
+    """Bytes that are `part` of a GPU's memory; `host` for the CPU."""
+    if torch.device(device).type != "cuda":
+        return host
+    return int(torch.cuda.get_device_properties(torch.device(device)).total_memory * part)
+
+
 def tensors_of(value):
     """Every tensor in a nest of dicts, lists and tuples, in order."""
     found = []

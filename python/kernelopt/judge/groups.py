@@ -6,6 +6,7 @@ import os
 
 import torch
 
+from kernelopt import state
 from kernelopt.bridge import GroupError, GroupView
 from kernelopt.protocol import ProtocolError, one_line
 
@@ -15,7 +16,7 @@ FORMAT, VERSION = "kernelopt.program", 1
 # Evaluated groups kept at a time, and the bytes that all of them may take (one is always kept): gate 2 goes round the same
 # seeds for every candidate.
 _KEPT = 16
-_KEPT_BYTES = {"cpu": 5 << 30, "cuda": 12 << 30}
+_KEPT_HOST, _KEPT_PART = 5 << 30, 1 / 8  # on the CPU; of a GPU's memory
 
 
 def load_program(path):
@@ -79,7 +80,7 @@ class Groups:
         return program, self._kept[key]
 
     def _shrink(self):
-        limit = _KEPT_BYTES[torch.device(self._device).type]
+        limit = state.memory_share(self._device, _KEPT_PART, _KEPT_HOST)
         while len(self._kept) > 1 and (len(self._kept) > _KEPT or sum(map(_bytes, self._kept.values())) > limit):
             self._kept.popitem(last=False)
 

@@ -20,7 +20,7 @@ from .float64 import NARROW, Float64Mode, widen_state
 
 # References kept at a time, and the bytes that all of them may take (one is always kept).
 _KEPT = 12
-_KEPT_BYTES = {"cpu": 6 << 30, "cuda": 14 << 30}
+_KEPT_HOST, _KEPT_PART = 6 << 30, 1 / 8  # on the CPU; of a GPU's memory
 _OTHER_SEED = 7919
 _SECTIONS = ("outputs", "inputs", "buffers")
 
@@ -147,17 +147,32 @@ class References:
             return self._kept[key]
         eager = self.runner.run(seed, calls)
         ideal, reason = self._double(seed, calls, eager.trees)
+        self._share_inputs(seed, eager.trees, ideal)
         self._kept[key] = (eager, ideal, reason)
-        while len(self._kept) > 1 and (len(self._kept) > _KEPT or self._bytes() > _KEPT_BYTES[self.loaded.device.type]):
+        limit = state.memory_share(self.loaded.device, _KEPT_PART, _KEPT_HOST)
+        while len(self._kept) > 1 and (len(self._kept) > _KEPT or self._bytes() > limit):
             self._kept.popitem(last=False)
         return self._kept[key]
 
+    def _share_inputs(self, seed, eager, ideal):
+        """Inputs that the model left as they were are kept once, by the loaded model."""
+        drawn = self.loaded.kept_inputs(seed)
+        if drawn is None:
+            return
+        own = [leaf for _, leaf in flatten(list(drawn))[1]]
+        for trees in (eager, ideal or {}):
+            left = [leaf for _, leaf in flatten(trees.get("inputs"))[1]]
+            if len(left) == len(own) and all(_unchanged(a, b) for a, b in zip(left, own)):
+                trees["inputs"] = list(drawn)
+
     def _bytes(self):
         total = 0
-        for eager, ideal, _ in self._kept.values():
+        for (seed, _), (eager, ideal, _) in self._kept.items():
+            drawn = self.loaded.kept_inputs(seed)
+            shared = {id(t) for t in state.tensors_of(list(drawn))} if drawn is not None else set()
             for trees in (eager.trees, ideal or {}):
                 for section in trees.values():
-                    total += sum(t.numel() * t.element_size() for t in state.tensors_of(section) if _dense(t))
+                    total += sum(t.numel() * t.element_size() for t in state.tensors_of(section) if _dense(t) and id(t) not in shared)
         return total
 
     def _double(self, seed, calls, eager):
@@ -235,6 +250,14 @@ class References:
         if self._degenerate is None:
             self._degenerate = degenerate(self.loaded, self)
         return self._degenerate
+
+
+def _unchanged(left, drawn):
+    if not (isinstance(left, torch.Tensor) and isinstance(drawn, torch.Tensor) and _dense(left) and _dense(drawn)):
+        return not isinstance(left, torch.Tensor) and compare.equal_values(left, drawn)
+    if left.shape != drawn.shape or not compare.same_strides(left, drawn):
+        return False
+    return state.same_bits(left, drawn if left.dtype == drawn.dtype else drawn.to(left.dtype))
 
 
 def _only_outputs(trees):

@@ -345,7 +345,7 @@ std::vector<Move> PlanSpace::starts() const {
   for (const auto& rewrites : {impl.all_of(fused, [&](const WorkGroup& g) { return impl.online_rewrites(g); }), whole}) {
     const auto plan = impl.built(rewrites, together, like);
     if (!plan) continue;
-    for (auto& move : with_teams(impl.work, {TransformKind::kKeepRows, "rows kept on chip", *plan}, impl.target, 3))
+    for (auto& move : with_teams(impl.work, {TransformKind::kKeepRows, "rows kept on chip", *plan}, impl.target, 4))
       if (keys.insert(plan_key(move.plan)).second) kept.push_back(std::move(move));
     if (!kept.empty()) break;
   }

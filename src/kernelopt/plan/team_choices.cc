@@ -14,14 +14,14 @@ constexpr int64_t kMostPieces = 20;        // beyond that the text grows for not
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// What a multiprocessor holds: programs at once, their warps, and elements of a row a thread. Nobody bounds the registers of a thread
-// but the number of threads of its program, so the first ones are resident whatever the compiler does (255 registers for each of
-// 256 threads); the others need about 100 registers beside the elements. Bytes in flight count, not threads, and more programs
-// hide each other's waiting better.
+// What a multiprocessor holds: programs at once, their warps, and elements of a row a thread; in the order of what won on an H200
+// (docs/results/2026-12-01-h200-rows.md). Nobody bounds the registers of a thread but the number of threads of its program, so those
+// with 144 elements are resident whatever the compiler does (255 registers for each of 256 threads); the others need about 70
+// registers beside the elements. Bytes in flight count, not threads, and more programs hide each other's waiting better.
 struct Shape {
   int programs, warps, held;
 };
-constexpr Shape kShapes[] = {{2, 4, 144}, {4, 2, 144}, {1, 16, 64}, {3, 4, 64}, {1, 8, 144}, {2, 8, 56}};
+constexpr Shape kShapes[] = {{4, 2, 144}, {2, 4, 144}, {4, 4, 56}, {8, 1, 144}, {2, 8, 56}, {1, 8, 144}, {1, 16, 64}};
 
 int64_t inner_points(const LoweredPhase& phase) {
   int64_t points = 1;
@@ -51,6 +51,23 @@ int64_t piece_of(int64_t share, int64_t threads) {
     if (ceil_div(share, piece) * piece * 16 <= share * 17) best = piece;
   while (ceil_div(share, best) > kMostPieces) best *= 2;
   return best;
+}
+
+// As many teams as fit, then teams as large as still leaves that many; a few teams fewer where the pieces then come out even, since a
+// mask costs registers for every piece.
+void split_evenly(ProgramPlan& plan, int64_t rows, int64_t points, int64_t resident) {
+  const int64_t threads = plan.warps * kLanes, least = plan.team, most = std::min(rows, resident / least);
+  const auto take = [&](int64_t team, int64_t teams) {
+    plan.inner_block = piece_of(ceil_div(points, team), threads);
+    const int64_t slice = ceil_div(ceil_div(points, team), plan.inner_block) * plan.inner_block;
+    plan.team = ceil_div(points, slice);
+    plan.programs = teams * plan.team;
+    return plan.team * slice == points;
+  };
+  for (int64_t teams = most; teams * 8 >= most * 7; --teams)
+    for (int64_t team = resident / teams; team >= least; --team)
+      if (take(team, teams)) return;
+  take(resident / most, most);
 }
 
 }  // namespace
@@ -91,23 +108,17 @@ std::vector<ProgramPlan> team_choices(const LoweredNest& nest, const Target& tar
     plan.team = ceil_div(points, capacity);
     if (plan.team > resident) continue;
     if (plan.team > 1) {
-      // As many teams as fit, then teams as large as still leaves that many.
-      const int64_t teams = std::min(rows, resident / plan.team);
-      plan.team = resident / teams;
-      plan.inner_block = piece_of(ceil_div(points, plan.team), threads);
-      const int64_t slice = ceil_div(ceil_div(points, plan.team), plan.inner_block) * plan.inner_block;
-      plan.team = ceil_div(points, slice);
-      plan.programs = teams * plan.team;
+      split_evenly(plan, rows, points, resident);
     } else {
       if (rows < target.threads) continue;
       plan.inner_block = piece_of(points, threads);
     }
     result.push_back(plan);
   }
-  // Several teams hide one another's waiting.
+  // A row of one program's own needs no barrier; several teams hide one another's waiting.
   std::stable_sort(result.begin(), result.end(), [](const ProgramPlan& a, const ProgramPlan& b) {
-    const auto alone = [](const ProgramPlan& p) { return p.team > 1 && p.programs < 2 * p.team; };
-    return alone(a) < alone(b);
+    const auto rank = [](const ProgramPlan& p) { return p.team == 1 ? 0 : p.programs >= 2 * p.team ? 1 : 2; };
+    return rank(a) < rank(b);
   });
   return result;
 }

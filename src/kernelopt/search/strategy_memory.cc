@@ -158,15 +158,9 @@ std::vector<json> MemoryStore::all() const {
   return result;
 }
 
-std::optional<std::string> default_memory_folder() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return value && *value ? std::optional<std::string>(value) : std::nullopt;
-  };
-  if (auto folder = variable("KERNELOPT_MEMORY")) return folder;
-  if (auto cache = variable("XDG_CACHE_HOME")) return *cache + "/kernelopt/memory";
-  if (auto home = variable("HOME")) return *home + "/.cache/kernelopt/memory";
-  return std::nullopt;
+std::optional<std::string> memory_folder_of_environment() {
+  const char* folder = std::getenv("KERNELOPT_MEMORY");
+  return folder && *folder ? std::optional<std::string>(folder) : std::nullopt;
 }
 
 }  // namespace kernelopt

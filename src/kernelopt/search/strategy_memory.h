@@ -82,7 +82,7 @@ class MemoryStore {
   std::filesystem::path folder_;
 };
 
-// $KERNELOPT_MEMORY, else kernelopt/memory in $XDG_CACHE_HOME or ~/.cache; nothing where none is known.
-std::optional<std::string> default_memory_folder();
+// $KERNELOPT_MEMORY; nothing where it is not set.
+std::optional<std::string> memory_folder_of_environment();
 
 }  // namespace kernelopt

@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kLargestTile = 1 << 17;  // elements of one tensor; Triton's own limit is 2^20
 constexpr int64_t kMostPieces = 64;        // of a slice in registers
+constexpr const char* kRow = "#row";        // the loops of the rows as one
+constexpr const char* kColumn = "#column";  // the inner loops as one
 constexpr int64_t kWholeRow = 1024;        // points that every program of a team computes for itself
 
 Error unsupported(const std::string& what) { return Error(ErrorCode::kUnsupported, what); }
@@ -73,15 +75,11 @@ class Printer {
     if (team_ > 1) line("x = row + tl.arange(0, 1)[:, None]");
     else line(fmt::format("x = tl.program_id(0){} * {} + tl.arange(0, {})[:, None]", wide_ ? ".to(tl.int64)" : "", block_, block_));
     if (rows_masked_) line(fmt::format("xmask = x < {}", rows_));
-    int64_t below = 1;
-    for (size_t k = nest_.shared.size(); k-- > 0;) {
-      const auto& v = nest_.shared[k];
-      std::string text = below == 1 ? "x" : fmt::format("x // {}", below);
-      if (k > 0) text = fmt::format("({}) % {}", text, v.extent);
-      if (v.extent == 1) text = "tl.zeros([1, 1], tl.int32)";
-      variables_[v.name] = {define(text), v.extent == 1 ? kUniform : kRows, v.extent};
-      below *= v.extent;
+    if (team_ <= 1) {
+      rows_run_.tile = block_;
+      rows_run_.tile_start = define(fmt::format("tl.zeros([1, 1], tl.int32) + tl.program_id(0){} * {}", wide_ ? ".to(tl.int64)" : "", block_));
     }
+    set_run(rows_run_, nest_.shared, "x", kRows);
     for (const auto& phase : nest_.phases) KO_RETURN_IF_ERROR(print_phase(phase));
     std::string parameters;
     for (const auto& name : result_.buffers) parameters += (parameters.empty() ? "" : ", ") + names_.at(name);
@@ -129,8 +127,65 @@ class Printer {
     });
   }
 
+  // Loops that one linear index runs over: those of the rows (`x`) or the inner ones of a phase (the column).
+  struct Run {
+    const char* whole;           // name of the linear index as a variable
+    std::vector<LoopVar> loops;  // outermost first, those of one point left out
+    std::string tile_start;      // index of a tile's first point; empty where tiles do not start at multiples of their width
+    int64_t tile = 1;
+    bool one_number(int64_t below) const { return tile > 1 && !tile_start.empty() && below % tile == 0; }
+  };
+
+  // Start of the tile where `expr` is a quotient of the run that is one number over it; nullptr otherwise.
+  const std::string* one_per_tile(const Expr& expr) const {
+    if (expr.kind() != Expr::Kind::kFloorDiv || expr.args()[0].kind() != Expr::Kind::kVar || !expr.args()[1].is_const()) return nullptr;
+    for (const Run* run : {&rows_run_, &columns_run_})
+      if (run->loops.size() == 1 && expr.args()[0].var_name() == run->loops[0].name && run->one_number(expr.args()[1].const_value()))
+        return &run->tile_start;
+    return nullptr;
+  }
+
+  // The loops of a run as one where an index goes over them so: c * (outer * extent + inner) + rest is c * whole + rest.
+  static Expr over_whole(const Expr& expr, const Run& run) {
+    if (run.loops.size() < 2) return expr;
+    Expr rest = expr;
+    int64_t wanted = 0, below = 1;
+    for (size_t k = run.loops.size(); k-- > 0;) {
+      const auto term = affine_in(rest, run.loops[k].name);
+      if (!term || term->coefficient == 0 || (wanted != 0 && term->coefficient != wanted * below)) return expr;
+      if (wanted == 0) wanted = term->coefficient;
+      below *= run.loops[k].extent;
+      rest = term->rest;
+    }
+    return Expr(wanted) * Expr::var(run.whole) + rest;
+  }
+
+  // Sets the variables of `loops` from their linear index.
+  void set_run(Run& run, const std::vector<LoopVar>& loops, const std::string& index, int shape) {
+    run.loops.clear();
+    int64_t below = 1;
+    for (const auto& v : loops)
+      if (v.extent > 1) run.loops.push_back(v);
+    for (size_t k = loops.size(); k-- > 0;) {
+      const bool one = run.one_number(below);
+      const std::string& from = one ? run.tile_start : index;
+      std::string text = below == 1 ? from : fmt::format("{} // {}", from, below);
+      if (k > 0) text = fmt::format("({}) % {}", text, loops[k].extent);
+      if (loops[k].extent == 1) text = "tl.zeros([1, 1], tl.int32)";
+      else if (text != from) text = define(text);
+      variables_[loops[k].name] = {text, loops[k].extent == 1 || one ? kUniform : shape, loops[k].extent};
+      below *= loops[k].extent;
+    }
+    variables_[run.whole] = {index, shape, below};
+  }
+
   int shape_of(const Expr& expr) const {
+    if (one_per_tile(expr) != nullptr) return kUniform;
     int shape = kUniform;
+    if (expr.kind() != Expr::Kind::kVar) {
+      for (const auto& arg : expr.is_const() ? std::vector<Expr>{} : expr.args()) shape |= shape_of(arg);
+      return shape;
+    }
     for (const auto& name : expr.variables()) {
       const auto at = variables_.find(name);
       KO_CHECK(at != variables_.end(), "variable " + name + " of " + expr.to_string() + " has no value in " + phase_->body.name + (looped_ ? " looped" : "") + (in_late_ ? " late" : "") + " loops " + std::to_string(phase_->body.vars.size()) + phase_->body.vars.back().name + column_);
@@ -143,10 +198,14 @@ class Printer {
     switch (expr.kind()) {
       case Expr::Kind::kConst: return std::to_string(expr.const_value());
       case Expr::Kind::kVar: return variables_.at(expr.var_name()).text;
-      case Expr::Kind::kAdd: return joined(expr, " + ");
+      case Expr::Kind::kAdd: {
+        const Expr whole = over_whole(over_whole(expr, columns_run_), rows_run_);
+        return whole.kind() == Expr::Kind::kAdd ? joined(whole, " + ") : index_text(whole);
+      }
       case Expr::Kind::kMul: return joined(expr, " * ");
       case Expr::Kind::kFloorDiv:
       case Expr::Kind::kMod: {
+        if (const std::string* start = one_per_tile(expr)) return define(fmt::format("{} // {}", *start, expr.args()[1].const_value()));
         const auto numerator = range(expr.args()[0]);
         const bool plain = numerator && numerator->low >= 0;
         const bool divide = expr.kind() == Expr::Kind::kFloorDiv;
@@ -233,6 +292,7 @@ class Printer {
     find_column_dependence(loops);
     column_.clear();
     column_mask_.clear();
+    columns_run_ = Run{kColumn, {}, {}, 1};
     if (looped_)
       for (size_t i = 0; i < phase.body.ops.size(); ++i)
         if (!along_columns_[i] && !is_late(phase.body.ops[i].op)) KO_RETURN_IF_ERROR(print_op(phase.body.ops[i]));
@@ -247,6 +307,7 @@ class Printer {
       scopes_.emplace_back();
       const std::string column = fmt::format("start{} + tl.arange(0, {})[None, :]", wide_columns_ ? ".to(tl.int64)" : "", columns_);
       column_ = define(column);
+      columns_run_.tile_start = define("tl.zeros([1, 1], tl.int32) + start");
     }
     for (piece_ = 0; piece_ < pieces; ++piece_) {
       if (team_ > 0) {
@@ -255,7 +316,8 @@ class Printer {
         if (!looped_) column_ = columns_ == 1 ? "tl.zeros([1, 1], tl.int32)" : define(fmt::format("tl.arange(0, {})[None, :]", columns_));
         column_mask_ = remainder == 0 ? "" : define(fmt::format("{} < {}", column_, points));
       }
-      set_loops(loops);
+      columns_run_.tile = columns_;
+      set_run(columns_run_, loops, column_, kColumns);
       for (size_t i = 0; i < phase.body.ops.size(); ++i)
         if (!is_late(phase.body.ops[i].op) && (along_columns_[i] || (!looped_ && piece_ == 0))) KO_RETURN_IF_ERROR(print_op(phase.body.ops[i]));
     }
@@ -272,19 +334,6 @@ class Printer {
     }
     in_late_ = false;
     return ok_status();
-  }
-
-  // The variables of the inner loops from the column.
-  void set_loops(const std::vector<LoopVar>& loops) {
-    int64_t below = 1;
-    for (size_t k = loops.size(); k-- > 0;) {
-      std::string text = below == 1 ? column_ : fmt::format("{} // {}", column_, below);
-      if (k > 0) text = fmt::format("({}) % {}", text, loops[k].extent);
-      if (loops[k].extent == 1) text = "tl.zeros([1, 1], tl.int32)";
-      else if (text != column_) text = define(text);
-      variables_[loops[k].name] = {text, loops[k].extent == 1 ? kUniform : kColumns, loops[k].extent};
-      below *= loops[k].extent;
-    }
   }
 
   // Which ops vary along the inner loops; the others are computed before them.
@@ -444,6 +493,9 @@ class Printer {
     if (stored.shape & ~shape && !(in_late_ && !(stored.shape & kColumns))) return unsupported("a store of many values into one element");
     if (stored.own && (shape & kColumns)) return unsupported("a value that a team may not agree on");
     if (f.predicate != kNoValue && value(f.predicate).own) return unsupported("a condition that a team may not agree on");
+    const auto& inner = columns_run_.loops;
+    if (split_ && !(shape & kColumns) && std::any_of(inner.begin(), inner.end(), [&](const LoopVar& v) { return op.index.depends_on(v.name); }))
+      return unsupported("a store of a whole tile into one element");
     const std::string mask = store_mask(shape, f.predicate == kNoValue ? nullptr : &value(f.predicate));
     const std::string what = as_type(stored, compute_dtype(buffer.dtype));
     const std::string pointer = names_.at(op.buffer) + " + " + tensor_index(op.index);
@@ -521,22 +573,21 @@ class Printer {
     return parts;
   }
 
-  // Folds [block, columns] tensors along dim 1 and records the results.
-  Status fold_columns(const Op& op, const Fold& fold, const std::vector<std::string>& parts) {
+  // The parts folded along dim `axis`: names of tensors without that dim.
+  std::vector<std::string> fold_parts(const Op& op, const Fold& fold, const std::vector<std::string>& parts, int axis) {
     result_.helpers.push_back(fold.helper);
     std::vector<std::string> names;
-    std::string list, targets;
-    for (const auto& part : parts) {
-      list += (list.empty() ? "" : ", ") + part;
-      names.push_back("t" + std::to_string(next_++));
-      targets += (targets.empty() ? "" : ", ") + names.back();
-    }
-    if (parts.size() == 1 && op.reduction == ReductionKind::kSum) line(targets + " = tl.sum(" + list + ", 1)");
-    else if (parts.size() == 1) line(targets + " = tl.reduce(" + list + ", 1, " + fold.helper + ")");
-    else line(targets + " = tl.reduce((" + list + "), 1, " + fold.helper + ")");
+    for (size_t i = 0; i < parts.size(); ++i) names.push_back("t" + std::to_string(next_++));
+    if (parts.size() > 1) line(fmt::format("{} = tl.reduce(({}), {}, {})", listed(names), listed(parts), axis, fold.helper));
+    else if (op.reduction == ReductionKind::kSum) line(fmt::format("{} = tl.sum({}, {})", names[0], parts[0], axis));
+    else line(fmt::format("{} = tl.reduce({}, {}, {})", names[0], parts[0], axis, fold.helper));
+    return names;
+  }
+  // [block, columns] tensors folded to [block, 1].
+  std::vector<std::string> fold_columns(const Op& op, const Fold& fold, const std::vector<std::string>& parts) {
     std::vector<std::string> columns;
-    for (const auto& name : names) columns.push_back(define(name + "[:, None]"));
-    return record(op, columns);
+    for (const auto& name : fold_parts(op, fold, parts, 1)) columns.push_back(define(name + "[:, None]"));
+    return columns;
   }
 
   // Takes the folded [block, 1] tensors of a reduction as its results.
@@ -630,14 +681,7 @@ class Printer {
       line(listed(names) + " = " + fold.helper + "(" + listed(parts) + ", " + listed(pieces[p]) + ")");
       parts = names;
     }
-    result_.helpers.push_back(fold.helper);
-    std::vector<std::string> names, columns;
-    for (size_t i = 0; i < parts.size(); ++i) names.push_back("t" + std::to_string(next_++));
-    if (parts.size() > 1) line(listed(names) + " = tl.reduce((" + listed(parts) + "), 1, " + fold.helper + ")");
-    else if (op.reduction == ReductionKind::kSum) line(names[0] + " = tl.sum(" + parts[0] + ", 1)");
-    else line(names[0] + " = tl.reduce(" + parts[0] + ", 1, " + fold.helper + ")");
-    for (const auto& name : names) columns.push_back(define(name + "[:, None]"));
-    return columns;
+    return fold_columns(op, fold, parts);
   }
 
   // Neutral element and type of part `i` of a reduction's folded state.
@@ -681,15 +725,18 @@ class Printer {
     line("    pass");
     line("tl.debug_barrier()");
     const int64_t wide = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(team_)));
-    const std::string peer = define(fmt::format("tl.arange(0, {})[None, :]", wide));
+    // Scalars, spread afterwards: a [1, 1] tensor out of these few lanes would be spread in their layout and every piece converted.
+    const std::string peer = define(fmt::format("tl.arange(0, {})", wide));
     for (const auto& entry : shared) {
       std::vector<std::string> parts;
       for (size_t i = 0; i < entry.scratch.size(); ++i) {
-        const auto [start, type] = part_of(*entry.op, entry.fold, i);
-        const std::string mask = wide == team_ ? "" : fmt::format(", mask={} < {}, other={}", peer, team_, start);
-        parts.push_back(temporary(fmt::format("tl.load({} + (x * {} + {}){}, volatile=True)", entry.scratch[i], team_, peer, mask)));
+        const std::string mask = wide == team_ ? "" : fmt::format(", mask={} < {}, other={}", peer, team_, part_of(*entry.op, entry.fold, i).first);
+        parts.push_back(temporary(fmt::format("tl.load({} + (row * {} + {}){}, volatile=True)", entry.scratch[i], team_, peer, mask)));
       }
-      KO_RETURN_IF_ERROR(fold_columns(*entry.op, entry.fold, parts));
+      std::vector<std::string> whole = fold_parts(*entry.op, entry.fold, parts, 0);
+      for (size_t i = 0; i < whole.size(); ++i)
+        whole[i] = temporary(fmt::format("tl.full([1, 1], {}, {})", whole[i], type_text(part_of(*entry.op, entry.fold, i).second)));
+      KO_RETURN_IF_ERROR(record(*entry.op, whole));
     }
     return ok_status();
   }
@@ -723,6 +770,10 @@ class Printer {
     else if (piece > 0) text = fmt::format("{} + {}", piece * columns_, text);
     column_ = columns_ == 1 && !split_ ? text : define(text);
     const int64_t end = split_ ? slice_ * team_ : (piece + 1) * columns_;
+    std::string start = split_ ? fmt::format("tl.zeros([1, 1], tl.int32) + (member * {} + {})", slice_, piece * columns_)
+                               : fmt::format("tl.full([1, 1], {}, tl.int32)", piece * columns_);
+    if (split_ && end > points_) start = fmt::format("tl.minimum({}, {})", start, points_ - 1);
+    columns_run_.tile_start = define(start);
     column_mask_ = end <= points_ ? "" : define(fmt::format("{} < {}", column_, points_));
   }
   std::string piece_name(const std::string& buffer) const { return buffer + "#" + std::to_string(piece_); }
@@ -756,7 +807,7 @@ class Printer {
       return ok_status();
     }
     KO_TRY(const std::vector<std::string> parts, contribution(op, fold));
-    return fold_columns(op, fold, parts);
+    return record(op, fold_columns(op, fold, parts));
   }
 
   Status declare(const Op& op) {
@@ -801,7 +852,7 @@ class Printer {
 
   Status finish(const Op& op) {
     KO_TRY(const Fold fold, fold_of(op.reduction));
-    return fold_columns(op, fold, accumulators_.at(op.id).names);
+    return record(op, fold_columns(op, fold, accumulators_.at(op.id).names));
   }
 
   // The combine function as a Triton function of 2n parameters.
@@ -905,6 +956,7 @@ class Printer {
   int64_t block_ = 1, rows_ = 1, columns_ = 1;
   bool rows_masked_ = false, looped_ = false, wide_ = false, wide_columns_ = false, in_late_ = false;
   std::string column_, column_mask_;
+  Run rows_run_{kRow, {}, {}, 1}, columns_run_{kColumn, {}, {}, 1};
 };
 
 }  // namespace
