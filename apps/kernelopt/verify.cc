@@ -31,44 +31,6 @@ struct Check {
   std::string detail;
 };
 
-Result<ParamRole> parse_role(const std::string& text) {
-  if (text == "in") return ParamRole::kIn;
-  if (text == "out") return ParamRole::kOut;
-  if (text == "inout") return ParamRole::kInOut;
-  if (text == "scratch") return ParamRole::kScratch;
-  return Error(ErrorCode::kBadInput, "unknown role " + text);
-}
-
-// The candidate that a document describes; its digest is computed again from what it holds.
-Result<Candidate> read_candidate(const json& document) {
-  try {
-    CandidateParts parts;
-    parts.language = document.at("language");
-    parts.group = document.at("group");
-    for (const auto& kernel : document.at("kernels")) {
-      KernelSource source{kernel.at("name"), kernel.at("source"), {}};
-      for (const auto& param : kernel.at("params")) {
-        KO_TRY(auto dtype, parse_dtype(param.at("dtype").get<std::string>()));
-        KO_TRY(auto role, parse_role(param.at("role")));
-        source.params.push_back({param.at("name"), dtype, role});
-      }
-      parts.kernels.push_back(std::move(source));
-    }
-    for (const auto& launch : document.at("launches"))
-      parts.launches.push_back({launch.at("kernel"), launch.at("args").get<std::vector<std::string>>()});
-    for (const auto& scratch : document.at("scratch")) {
-      KO_TRY(auto dtype, parse_dtype(scratch.at("dtype").get<std::string>()));
-      parts.scratch.push_back({scratch.at("name"), dtype, scratch.at("elements"), scratch.at("zeroed")});
-    }
-    parts.threads = document.value("threads", 1);
-    parts.plan = document.value("plan", json(nullptr));
-    parts.formats = document.value("formats", std::vector<std::string>());
-    return Candidate(std::move(parts));
-  } catch (const json::exception& error) {
-    return Error(ErrorCode::kBadInput, std::string("malformed candidate: ") + error.what());
-  }
-}
-
 Check check_kernels(Pipeline& pipeline, PipelineContext& context, const json& report, const std::string& folder) {
   Check check{"gates 1 and 2 of every shipped kernel", true, fmt::format("{} kernels", report["kernels"].size())};
   const auto fail = [&](const std::string& detail) {

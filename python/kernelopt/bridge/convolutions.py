@@ -2,7 +2,11 @@
 
     out[n, co, o...] = sum over ci, k... of x[n, ci, o*stride - padding + k*dilation] * w[co, ci, k...]
 
-with x zero outside its bounds. The body says so in full, for digests and regions; beside it the step carries the numbers
+with x zero outside its bounds; a transposed one
+
+    out[n, co, o...] = sum over ci, k... of x[n, ci, (o + padding - k*dilation) / stride] * w[ci, co, k...]
+
+with x zero where the division leaves a rest as well. The body says so in full, for digests and regions; beside it the step carries the numbers
 themselves (`convolution` of docs/formats.md), from which references and candidates work.
 
 Self-contained: this module is part of the single-file runtime that optimized.py embeds (see runtime_source()).
@@ -16,15 +20,16 @@ from kernelopt.bridge.products import read_operand
 
 
 def convolution_of(name: str, kernel, entry_of, static_int) -> tuple[dict, dict] | None:
-    """(body, numbers) of an extern node that is an ungrouped, untransposed float32 convolution, which the library computes in
-    TF32; None for any other call. See product_body for the last two arguments."""
+    """(body, numbers) of an extern node that is an ungrouped float32 convolution, which the library computes in TF32; None for
+    any other call. See product_body for the last two arguments."""
     call = str(getattr(kernel, "python_kernel_name", None) or "").removeprefix("extern_kernels.")
     if type(kernel).__name__ != "ExternKernelAlloc" or call != "convolution" or len(kernel.inputs) != 2:
         return None
     if torch.backends.cudnn.enabled and not torch.backends.cudnn.allow_tf32:
         return None
     given = dict(kernel.kwargs)
-    if given.get("bias") is not None or given.get("transposed") or given.get("groups", 1) != 1:
+    transposed = bool(given.get("transposed"))
+    if given.get("bias") is not None or given.get("groups", 1) != 1:
         return None
     x, w = (read_operand(item, entry_of, static_int) for item in kernel.inputs)
     out = read_operand(kernel, entry_of, static_int)
@@ -34,14 +39,44 @@ def convolution_of(name: str, kernel, entry_of, static_int) -> tuple[dict, dict]
     stride, padding, dilation = ([static_int(value) for value in given[key]] for key in ("stride", "padding", "dilation"))
     if not 1 <= rank <= 3 or any(len(values) != rank for values in (stride, padding, dilation)) or min(padding) < 0:
         return None
-    if w["size"][1] != x["size"][1] or 0 in (*x["size"], *w["size"], *out["size"]):
+    if w["size"][0 if transposed else 1] != x["size"][1] or 0 in (*x["size"], *w["size"], *out["size"]):
         return None
     for dim in range(rank):
-        reach = x["size"][2 + dim] + 2 * padding[dim] - dilation[dim] * (w["size"][2 + dim] - 1) - 1
-        if out["size"][2 + dim] != reach // stride[dim] + 1:
+        window = dilation[dim] * (w["size"][2 + dim] - 1) + 1
+        if transposed:
+            least = (x["size"][2 + dim] - 1) * stride[dim] - 2 * padding[dim] + window
+            if not least <= out["size"][2 + dim] < least + max(stride[dim], dilation[dim]):
+                return None
+        elif out["size"][2 + dim] != (x["size"][2 + dim] + 2 * padding[dim] - window) // stride[dim] + 1:
             return None
     numbers = {"stride": stride, "padding": padding, "dilation": dilation, "x": x, "w": w, "out": out}
+    if transposed:
+        numbers["transposed"] = True
     return _body(name, numbers, rank), numbers
+
+
+def output_padding(numbers: dict) -> list[int]:
+    """What torch.convolution takes beside the numbers: zeros but for a transposed convolution, whose size is ambiguous."""
+    if not numbers.get("transposed"):
+        return [0] * len(numbers["stride"])
+    x, w, out = (numbers[key]["size"][2:] for key in ("x", "w", "out"))
+    rows = zip(out, x, w, numbers["stride"], numbers["padding"], numbers["dilation"])
+    return [to - ((start - 1) * step - 2 * pad + spread * (window - 1) + 1) for to, start, window, step, pad, spread in rows]
+
+
+def convolve(x, w, numbers: dict):
+    """A challenge's library call: x and w are flat memory, the numbers say what they hold; the result is a tensor of its own.
+
+    Raises RuntimeError where the library returns another memory order than the kernels that follow were written for.
+    """
+    x, w = (flat.as_strided(numbers[key]["size"], numbers[key]["stride"]) for flat, key in ((x, "x"), (w, "w")))
+    result = torch.convolution(x, w, None, numbers["stride"], numbers["padding"], numbers["dilation"],
+                               numbers.get("transposed", False), output_padding(numbers), 1)
+    wanted = numbers["out"]
+    order = [step for step, size in zip(result.stride(), result.shape) if size > 1]
+    if list(result.shape) != wanted["size"] or order != [step for step, size in zip(wanted["stride"], wanted["size"]) if size > 1]:
+        raise RuntimeError(f"the library's convolution returned {list(result.shape)} with strides {list(result.stride())}")
+    return result
 
 
 def _body(name: str, numbers: dict, rank: int) -> dict:
@@ -56,18 +91,35 @@ def _body(name: str, numbers: dict, rank: int) -> dict:
         return len(ops) - 1
 
     places, mask = [], None
-    for dim in range(rank):
-        terms = [_times(iters[2 + dim], numbers["stride"][dim]), _times(over[1 + dim], numbers["dilation"][dim])]
-        if numbers["padding"][dim]:
-            terms.append(-numbers["padding"][dim])
-        places.append({"add": terms})
-        if not numbers["padding"][dim]:
-            continue
-        at = add("index_expr", index=places[-1], dtype="int64")
-        for comparison, bound in (("ge", 0), ("lt", x["size"][2 + dim])):
+    transposed = numbers.get("transposed", False)
+
+    def require(index, bounds):
+        nonlocal mask
+        at = add("index_expr", index=index, dtype="int64")
+        for comparison, bound in bounds:
             limit = add("constant", value=bound, dtype="int64")
             inside = add(comparison, args=[at, limit])
             mask = inside if mask is None else add("and_", args=[mask, inside])
+
+    for dim in range(rank):
+        stride, padding, dilation = (numbers[key][dim] for key in ("stride", "padding", "dilation"))
+        if transposed:
+            # Indices are never negative: the numerator is moved up by a multiple of the stride.
+            shift = -(-max(0, dilation * (w["size"][2 + dim] - 1) - padding) // stride) * stride
+            terms = [iters[2 + dim], _times(over[1 + dim], -dilation), padding + shift]
+            numerator = {"add": [term for term in terms if term != 0]}
+            place = numerator if stride == 1 else {"floordiv": [numerator, stride]}
+            require(place, (("ge", shift // stride), ("lt", x["size"][2 + dim] + shift // stride)))
+            if stride > 1:
+                require({"mod": [numerator, stride]}, (("eq", 0),))
+            places.append({"add": [place, -(shift // stride)]} if shift else place)
+            continue
+        terms = [_times(iters[2 + dim], stride), _times(over[1 + dim], dilation)]
+        if padding:
+            terms.append(-padding)
+        places.append({"add": terms})
+        if padding:
+            require(places[-1], (("ge", 0), ("lt", x["size"][2 + dim])))
     index = {"add": [x["offset"], _times(iters[0], x["stride"][0]), _times(over[0], x["stride"][1]),
                      *({"mul": [x["stride"][2 + dim], place]} for dim, place in enumerate(places))]}
     if mask is None:
@@ -85,7 +137,8 @@ def _body(name: str, numbers: dict, rank: int) -> dict:
         ops.append({"id": len(ops) + taken, "op": op, **fields})
         return len(ops) - 1 + taken
 
-    weight = {"add": [w["offset"], _times(iters[1], w["stride"][0]), _times(over[0], w["stride"][1]),
+    of_out, of_in = (1, 0) if transposed else (0, 1)
+    weight = {"add": [w["offset"], _times(iters[1], w["stride"][of_out]), _times(over[0], w["stride"][of_in]),
                       *(_times(over[1 + dim], w["stride"][2 + dim]) for dim in range(rank))]}
     loaded = late("load", buffer=w["name"], index=weight)
     product = late("mul", args=[value, loaded])

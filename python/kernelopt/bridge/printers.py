@@ -12,6 +12,8 @@ from torch._inductor.codegen import common as codegen_common
 from torch._inductor.codegen import triton_utils
 from torch._inductor.virtualized import V
 
+from kernelopt.bridge.convolutions import output_padding
+
 
 class StitchError(RuntimeError):
     """A verified kernel cannot be placed into this program; the compiler's own steps stay."""
@@ -172,12 +174,19 @@ class TritonPrinter:
     def __init__(self, candidate: dict):
         self._candidate = candidate
         self._params = {}
+        calls = {kernel["name"] for kernel in candidate["kernels"] if "call" in kernel}
+        if any(kernel["call"] != "convolution" for kernel in candidate["kernels"] if "call" in kernel):
+            raise StitchError("a library call that has no printer here")
         for kernel in candidate["kernels"]:
+            if kernel["name"] in calls:
+                continue
             triton_module_text(kernel, kernel["name"], "", "")
             quoted(kernel["source"])
             names = {node.name: node for node in ast.parse(kernel["source"]).body if isinstance(node, ast.FunctionDef)}
             self._params[kernel["name"]] = [arg.arg for arg in names[kernel["name"]].args.args]
         for launch in candidate["launches"]:
+            if launch["kernel"] in calls:
+                continue
             for key in ("programs", "warps", "stages"):
                 if type(launch.get(key)) is not int or launch[key] < 1:
                     raise StitchError(f"a launch of {launch['kernel']} without {key}")
@@ -195,6 +204,19 @@ class TritonPrinter:
         wrapper.write_triton_header_once()
         return wrapper.src_to_kernel[source], {
             "triton": True, "arg_types": dtypes, "triton_meta": triton_meta, "inductor_meta": inductor_meta}
+
+    def call_library(self, wrapper, kernel: dict, args: list[str]) -> str:
+        """Prints a library call over two scratch buffers; the name of what it returns."""
+        numbers, result = kernel["numbers"], f"kernelopt_returned{wrapper.next_kernel_suffix()}"
+        x, w = (f"torch.as_strided({arg}, {tuple(numbers[key]['size'])!r}, {tuple(numbers[key]['stride'])!r}, 0)"
+                for arg, key in zip(args, ("x", "w")))
+        wrapper.writeline(
+            f"{result} = torch.convolution({x}, {w}, None, {numbers['stride']!r}, {numbers['padding']!r}, {numbers['dilation']!r}, "
+            f"{bool(numbers.get('transposed'))}, {output_padding(numbers)!r}, 1)")
+        # As the compiler does behind calls whose memory order its kernels rely on.
+        wrapper.writeline(f"assert_size_stride({result}, {tuple(numbers['out']['size'])!r}, {tuple(numbers['out']['stride'])!r}, "
+                          "'torch.ops.aten.convolution.default')")
+        return result
 
     def _meta(self, kernel, launch, args, dtypes) -> tuple[dict, dict]:
         from torch._inductor.codegen.triton import TritonKernel

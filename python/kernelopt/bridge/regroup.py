@@ -180,14 +180,24 @@ class KernelPlan:
             if isinstance(buffer, inductor_ir.ExternKernelAlloc):
                 wrapper.writeline(wrapper.make_buffer_allocation(buffer))
         device = node.get_device()
-        scratch = {key: self.printer.allocate(wrapper, device, entry) for key, entry in self.scratch.items()}
+        scratch = {key: self.printer.allocate(wrapper, device, entry) for key, entry in self.scratch.items()
+                   if not entry.get("returned")}
+        returned = []
         for launch in self.candidate["launches"]:
             kernel = self.kernels[launch["kernel"]]
+            if "call" in kernel:
+                *given, name = launch["args"]
+                returned.append(self.printer.call_library(wrapper, kernel, [scratch[arg][0] for arg in given]))
+                scratch[name] = (returned[-1], None)
+                continue
             args = [(scratch[arg][0], True) if arg in scratch else (self.real[arg], False) for arg in launch["args"]]
             name, keywords = self.printer.define(wrapper, kernel, launch, args)
             wrapper.generate_kernel_call(name, [arg for arg, _ in args], **keywords)
         for _, handle in scratch.values():
-            self.printer.release(wrapper, handle)
+            if handle is not None:
+                self.printer.release(wrapper, handle)
+        if returned:
+            wrapper.writeline(f"del {', '.join(returned)}")
 
 
 class IsolatePlan:

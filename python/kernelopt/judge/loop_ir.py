@@ -16,6 +16,7 @@ import math
 import torch
 
 from kernelopt.bridge import has_loops
+from kernelopt.bridge.convolutions import output_padding
 
 from . import dtypes, index_expr, philox, pointwise, reductions
 from .memory import Memory
@@ -207,8 +208,8 @@ def _convolve(numbers, memory):
         storage = memory.storage(operand["name"])
         return storage.as_strided(operand["size"], operand["stride"], storage.storage_offset() + operand["offset"])
 
-    rank = len(numbers["stride"])
-    result = torch.convolution(view("x"), view("w"), None, numbers["stride"], numbers["padding"], numbers["dilation"], False, [0] * rank, 1)
+    result = torch.convolution(view("x"), view("w"), None, numbers["stride"], numbers["padding"], numbers["dilation"],
+                               numbers.get("transposed", False), output_padding(numbers), 1)
     view("out").copy_(result)
 
 

@@ -109,6 +109,8 @@ class GroupMemory:
         self._scratch, self._scratch_types = {}, {}
         for position, candidate in enumerate(candidates):
             for scratch in candidate.get("scratch", []):
+                if scratch.get("returned"):  # made by a library call of the candidate
+                    continue
                 self._scratch[position, scratch["name"]] = (self._scratch_arena(scratch, guard_bytes), scratch.get("zeroed", False))
                 self._scratch_types[position, scratch["name"]] = exchange.dtype_of(scratch["dtype"])
         for name, given in self._inputs.items():

@@ -59,32 +59,47 @@ def _triton(candidate, memory, position):
     from kernelopt.worker import triton_compiler
 
     kernels = {kernel["name"]: kernel for kernel in candidate["kernels"]}
+    returned = {entry["name"]: library_calls.Returned() for entry in candidate.get("scratch", []) if entry.get("returned")}
     steps = []
     for launch, args in zip(candidate["launches"], launches(candidate)):
+        kernel = kernels[launch["kernel"]]
+        if "call" in kernel:
+            steps.append(_library_call(kernel, [arg for arg, _ in args], memory, position, returned))
+            continue
         triton_compiler.check_launch(launch)
         if triton_compiler.interpreting():
-            tensors = [memory.tensor(position, arg) for arg, _ in args]
-            steps.append(_interpreted(kernels[launch["kernel"]], launch, tensors))
+            tensors = [returned.get(arg) or memory.tensor(position, arg) for arg, _ in args]
+            steps.append(_interpreted(kernel, launch, tensors))
         else:
-            addresses = [memory.address(position, arg) for arg, _ in args]
-            steps.append(triton_launch(kernels[launch["kernel"]], launch, addresses))
+            addresses = [returned.get(arg) or memory.address(position, arg) for arg, _ in args]
+            steps.append(triton_launch(kernel, launch, addresses))
     return steps
 
 
+def _library_call(kernel, args, memory, position, returned):
+    if len(args) != 3 or args[2] not in returned or any(arg in returned for arg in args[:2]):
+        raise CompileError(f"{kernel['name']} does not take two tensors and return one")
+    x, w = (memory.tensor(position, arg) for arg in args[:2])
+    return library_calls.bind_returning(kernel, x, w, returned[args[2]])
+
+
 def triton_launch(kernel, launch, addresses):
-    """Queues one kernel with pointers as plain numbers: Triton's own C launcher without the Python around it."""
+    """Queues one kernel with pointers as plain numbers: Triton's own C launcher without the Python around it. An address that is
+    a Returned is looked up at each launch."""
     from kernelopt.worker import triton_compiler
 
-    aligned = [address % 16 == 0 for address in addresses]
+    late = [isinstance(address, library_calls.Returned) for address in addresses]
+    aligned = [is_late or address % 16 == 0 for is_late, address in zip(late, addresses)]
     compiled = triton_compiler.load(kernel, launch, aligned)
     try:
         run = compiled.run  # loads the binary
     except Exception as error:  # OutOfResources and what the driver says
         raise CompileError(f"{kernel['name']} cannot be loaded: {error}") from error
     stream = torch.cuda.current_stream().cuda_stream
-    return functools.partial(
-        run, launch["programs"], 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, *addresses
-    )
+    queue = functools.partial(run, launch["programs"], 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None)
+    if not any(late):
+        return functools.partial(queue, *addresses)
+    return lambda: queue(*(address.data_ptr() if is_late else address for is_late, address in zip(late, addresses)))
 
 
 def _interpreted(kernel, launch, tensors):
@@ -93,7 +108,13 @@ def _interpreted(kernel, launch, tensors):
     if launch.get("cooperative") and launch["programs"] > 1:
         raise CompileError("programs that wait for one another cannot run one after another")
     function = getattr(triton_build.module_of(triton_compiler.prepare(kernel)), kernel["name"])
-    return functools.partial(function[(launch["programs"],)], *tensors, num_warps=launch["warps"], num_stages=launch["stages"])
+    queue = functools.partial(function[(launch["programs"],)], num_warps=launch["warps"], num_stages=launch["stages"])
+    # What a library call returns is flat memory to the kernel, as other scratch is.
+    return lambda: queue(*(_flat(tensor.tensor) if isinstance(tensor, library_calls.Returned) else tensor for tensor in tensors))
+
+
+def _flat(tensor):
+    return tensor.as_strided([tensor.untyped_storage().nbytes() // tensor.element_size()], [1], 0)
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,9 +1,11 @@
-"""Library calls as launches of the compiler's baseline (docs/formats.md, `inductor_triton`): matrix products and convolutions."""
+"""Library calls as launches (docs/formats.md): of the compiler's baseline, matrix products and convolutions; of a challenge,
+convolutions in half precision between kernels of its own."""
 
 import functools
 
 import torch
 
+from kernelopt.bridge.convolutions import convolve, output_padding
 from kernelopt.protocol import ProtocolError
 
 
@@ -33,8 +35,33 @@ def _convolution(numbers, tensors):
     x, w, out = (tensor.as_strided(operand["size"], operand["stride"], tensor.storage_offset() + operand["offset"])
                  for tensor, operand in zip(tensors, (numbers[key] for key in ("x", "w", "out"))))
     flags = torch.backends.cudnn
+    if numbers.get("transposed"):  # torch has no form that writes into a given tensor
+        call = functools.partial(torch.convolution, x, w, None, numbers["stride"], numbers["padding"], numbers["dilation"], True,
+                                 output_padding(numbers), 1)
+        return lambda: out.copy_(call())
     return functools.partial(torch.ops.aten.cudnn_convolution.out, x, w, numbers["padding"], numbers["stride"], numbers["dilation"], 1,
                              flags.benchmark, flags.deterministic, flags.allow_tf32, out=out)
+
+
+class Returned:
+    """A scratch buffer that a library call returns: it exists from the call to the last launch that reads it."""
+
+    def __init__(self):
+        self.tensor = None
+
+    def data_ptr(self):
+        return self.tensor.data_ptr()
+
+
+def bind_returning(kernel, x, w, returned):
+    """A function of no arguments that makes the call of a challenge's kernel over two scratch tensors and keeps the result."""
+    if kernel["call"] != "convolution":
+        raise ProtocolError("candidate", f"no library call {kernel['call']}")
+
+    def run():
+        returned.tensor = convolve(x, w, kernel["numbers"])
+
+    return run
 
 
 def affine(index):

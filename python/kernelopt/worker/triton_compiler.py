@@ -93,16 +93,19 @@ def _compile_one(candidate, timeout_seconds, arch):
 
 def _builds(candidate):
     """[(kernel, its distinct jobs)]. Raises CompileError where the launch list does not fit."""
-    jobs = {kernel["name"]: [] for kernel in candidate["kernels"]}
-    by_name = {kernel["name"]: kernel for kernel in candidate["kernels"]}
+    calls = {kernel["name"] for kernel in candidate["kernels"] if "call" in kernel}
+    by_name = {kernel["name"]: kernel for kernel in candidate["kernels"] if "call" not in kernel}
+    jobs = {name: [] for name in by_name}
     for launch in candidate["launches"]:
+        if launch["kernel"] in calls:
+            continue
         if launch["kernel"] not in by_name:
             raise CompileError(f"the launch list names {launch['kernel']}, which is no kernel")
         check_launch(launch)
         item = triton_build.job(by_name[launch["kernel"]], launch)
         if item not in jobs[launch["kernel"]]:
             jobs[launch["kernel"]].append(item)
-    return [(kernel, jobs[kernel["name"]]) for kernel in candidate["kernels"]]
+    return [(kernel, jobs[name]) for name, kernel in by_name.items()]
 
 
 def check_launch(launch):

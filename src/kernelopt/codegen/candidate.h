@@ -2,11 +2,13 @@
 // computed once, from what will be compiled and launched.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "kernelopt/base/result.h"
 #include "kernelopt/ir/dtype.h"
 
 namespace kernelopt {
@@ -19,9 +21,16 @@ struct KernelParam {
   ParamRole role;
 };
 
+// A convolution by the library, between kernels of a challenge: two scratch buffers in, a returned one out. `numbers` are those of
+// docs/formats.md, with x, w and out as they lie in these buffers.
+struct LibraryConvolution {
+  nlohmann::json numbers;
+};
+
 struct KernelSource {
   std::string name, source;
   std::vector<KernelParam> params;
+  std::optional<LibraryConvolution> library;  // then without source; printed by challenges alone
 };
 
 struct Launch {
@@ -38,6 +47,7 @@ struct Scratch {
   DType dtype;
   int64_t elements;
   bool zeroed;
+  bool returned = false;  // made by the library call that has it as its last argument, nothing to allocate
 };
 
 struct CandidateParts {
@@ -63,5 +73,8 @@ class Candidate {
   CandidateParts parts_;
   std::string digest_;
 };
+
+// The candidate that such a document describes; its digest is computed again from what it holds. kBadInput for what is none.
+Result<Candidate> read_candidate(const nlohmann::json& document);
 
 }  // namespace kernelopt

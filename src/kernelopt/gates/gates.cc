@@ -42,6 +42,19 @@ std::optional<RejectReason> misbehaviour(const GroupRun& run) {
   return std::nullopt;
 }
 
+// A library call takes scratch alone, which its kernels have filled, and returns the one buffer that it may.
+std::optional<std::string> library_call_fault(const CandidateParts& parts, const KernelSource& kernel, const Launch& launch) {
+  if (parts.language != "triton" || parts.formats.empty()) return "a library call outside a challenge";
+  if (!kernel.source.empty()) return "library call " + kernel.name + " has a source";
+  if (launch.args.size() != 3 || launch.programs != 0) return "library call " + kernel.name + " does not take two buffers and return one";
+  for (size_t i = 0; i < launch.args.size(); ++i) {
+    const auto buffer = std::find_if(parts.scratch.begin(), parts.scratch.end(), [&](const Scratch& one) { return one.name == launch.args[i]; });
+    if (buffer == parts.scratch.end() || buffer->returned != (i == 2) || buffer->dtype != DType::kFloat16)
+      return "argument " + launch.args[i] + " of library call " + kernel.name + " is not what such a call takes";
+  }
+  return std::nullopt;
+}
+
 // Every argument of every launch is a parameter's worth, and every scratch buffer has a size.
 std::optional<std::string> launch_list_fault(const CandidateParts& parts) {
   if (parts.kernels.empty() || parts.launches.empty()) return "no kernel or no launch";
@@ -58,6 +71,8 @@ std::optional<std::string> launch_list_fault(const CandidateParts& parts) {
     for (size_t i = 0; i < launch.args.size(); ++i)
       if ((kernel->params[i].role == ParamRole::kScratch) != (scratch.count(launch.args[i]) > 0))
         return "argument " + launch.args[i] + " of " + launch.kernel + " has another role than its parameter";
+    if (kernel->library)
+      if (const auto fault = library_call_fault(parts, *kernel, launch)) return fault;
   }
   return std::nullopt;
 }
@@ -74,10 +89,12 @@ std::optional<Rejected> Gate1::scan(const Subject& subject) {
     if (!format_admitted(subject.precision, format))
       return rejected(RejectReason::kFormat, {{"format", format}, {"precision", precision_name(subject.precision)}});
   if (const auto fault = launch_list_fault(parts)) return rejected(RejectReason::kLaunchList, {{"fault", *fault}});
-  for (const KernelSource& kernel : parts.kernels)
+  for (const KernelSource& kernel : parts.kernels) {
+    if (kernel.library) continue;
     if (const auto finding = triton ? scan_triton_kernel(kernel) : scan_cpp_kernel(kernel))
       return rejected(finding->entry_point ? RejectReason::kEntryPoint : RejectReason::kForbiddenSource,
                       {{"kernel", kernel.name}, {"line", finding->line}, {"token", finding->token}, {"why", finding->why}});
+  }
   return std::nullopt;
 }
 
@@ -92,7 +109,7 @@ Decision<Gate1Pass> Gate1::decide(const Subject& subject, const Observed<Compile
   // C++ libraries export the one entry point, Triton modules the declared kernels.
   std::set<std::string> expected;
   for (const KernelSource& kernel : subject.candidate->parts().kernels)
-    expected.insert(subject.candidate->parts().language == "triton" ? kernel.name : std::string(kEntryPoint));
+    if (!kernel.library) expected.insert(subject.candidate->parts().language == "triton" ? kernel.name : std::string(kEntryPoint));
   std::set<std::string> missing = expected;
   for (const std::string& symbol : report.result->symbols) {
     if (!expected.count(symbol)) return Rejected{kStatic, RejectReason::kExtraSymbol, {{"symbol", symbol}}};

@@ -41,8 +41,10 @@ struct StridedOperand {
   int64_t offset = 0;
 };
 
-// An ungrouped, untransposed convolution: x is (image, channel, place…), w (channel out, channel in, window…).
+// An ungrouped convolution: x is (image, channel, place…), w (channel out, channel in, window…), of a transposed one (channel in,
+// channel out, window…).
 struct ConvolutionNumbers {
+  bool transposed = false;
   std::vector<int64_t> stride, padding, dilation;  // one a spatial dim
   StridedOperand x, w, out;
 };

@@ -7,7 +7,7 @@
 namespace kernelopt {
 namespace {
 
-constexpr int64_t kLeastChannels = 8;  // with fewer, most of a step along the channels would be padding
+constexpr int64_t kLeastChannels = 8;  // with fewer, most of a step along the channels would be padding of our own kernel
 
 int64_t product(const std::vector<int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<int64_t>());
@@ -138,9 +138,10 @@ std::optional<Convolution> of_step(const Step& step) {
   if (step.kind != StepKind::kExtern || step.bodies.empty() || !step.extern_call.convolution) return std::nullopt;
   const ConvolutionNumbers& numbers = *step.extern_call.convolution;
   Convolution result;
+  result.transposed = numbers.transposed;
   result.batch = numbers.x.size[0];
   result.channels = numbers.x.size[1];
-  result.outputs = numbers.w.size[0];
+  result.outputs = numbers.w.size[numbers.transposed ? 1 : 0];
   result.size.assign(numbers.x.size.begin() + 2, numbers.x.size.end());
   result.out_size.assign(numbers.out.size.begin() + 2, numbers.out.size.end());
   result.window.assign(numbers.w.size.begin() + 2, numbers.w.size.end());
@@ -149,8 +150,12 @@ std::optional<Convolution> of_step(const Step& step) {
   result.dilation = numbers.dilation;
   result.x = numbers.x;
   result.w = numbers.w;
+  if (numbers.transposed) {
+    std::swap(result.w.size[0], result.w.size[1]);
+    std::swap(result.w.stride[0], result.w.stride[1]);
+  }
   result.out = numbers.out;
-  if (result.channels < kLeastChannels || !(dense_channels_last(result.out) || dense_channels_first(result.out))) return std::nullopt;
+  if (!(dense_channels_last(result.out) || dense_channels_first(result.out))) return std::nullopt;
   return result;
 }
 
@@ -170,6 +175,12 @@ std::optional<int> step_after(const Program& program, int step, const Convolutio
   if (!reader || *reader <= step || calls_between(program, step, *reader)) return std::nullopt;
   if (!late_body(program, program.steps[static_cast<size_t>(*reader)], convolution)) return std::nullopt;
   return reader;
+}
+
+// Our own kernel walks over every place of the window: of a transposed convolution with a stride most would be skipped.
+bool multiplied_here(const Convolution& convolution) {
+  if (convolution.channels < kLeastChannels) return false;
+  return !convolution.transposed || std::all_of(convolution.stride.begin(), convolution.stride.end(), [](int64_t step) { return step == 1; });
 }
 
 int columns_for(int64_t outputs) {
@@ -224,12 +235,16 @@ std::optional<Convolution> group_convolution(const Program& program, const Group
 
 std::vector<ConvolutionPlan> convolution_starts(const Convolution& convolution) {
   const int columns = columns_for(convolution.outputs);
+  const int behind = std::min(64, columns);
+  std::vector<ConvolutionPlan> by_library{{true, 64, behind, 0, 4, 1}, {true, 32, columns, 0, 8, 1}, {true, 128, std::min(32, columns), 0, 4, 1}};
+  if (!multiplied_here(convolution)) return by_library;
   const int deep = convolution.channels > 32 ? 64 : convolution.channels > 16 ? 32 : 16;
-  std::vector<ConvolutionPlan> result{{128, columns, deep, 8, 3}, {128, columns, deep, 4, 3}, {64, columns, deep, 4, 4}};
-  if (columns == 128) result.push_back({128, 64, deep, 4, 4});
-  if (convolution.outputs > 128) result.push_back({64, 128, deep, 4, 3});
-  if (deep == 64) result.push_back({128, columns, 32, 8, 4});
-  if (columns <= 64) result.push_back({256, columns, deep, 8, 3});
+  std::vector<ConvolutionPlan> result{
+      {false, 128, columns, deep, 8, 3}, {false, 128, columns, deep, 4, 3}, {false, 64, columns, deep, 4, 4}};
+  if (columns == 128) result.push_back({false, 128, 64, deep, 4, 4});
+  if (convolution.outputs > 128) result.push_back({false, 64, 128, deep, 4, 3});
+  if (deep == 64) result.push_back({false, 128, columns, 32, 8, 4});
+  if (columns <= 64) result.push_back({false, 256, columns, deep, 8, 3});
   // Few blocks leave multiprocessors idle: smaller ones first.
   constexpr int64_t kBusy = 132;
   const auto programs = [&](const ConvolutionPlan& plan) {
@@ -237,6 +252,9 @@ std::vector<ConvolutionPlan> convolution_starts(const Convolution& convolution) 
   };
   std::stable_sort(result.begin(), result.end(),
                    [&](const auto& a, const auto& b) { return programs(a) >= kBusy && programs(b) < kBusy; });
+  // By turns, so that the first few already compare the two.
+  for (size_t i = 0; i < by_library.size(); ++i)
+    result.insert(result.begin() + static_cast<std::ptrdiff_t>(std::min(2 * i, result.size())), by_library[i]);
   return result;
 }
 
@@ -244,12 +262,13 @@ std::vector<ConvolutionPlan> convolution_moves(const Convolution& convolution, c
   std::vector<ConvolutionPlan> result;
   const int widest = columns_for(convolution.outputs), deepest = convolution.channels > 32 ? 64 : convolution.channels > 16 ? 32 : 16;
   const auto add = [&](ConvolutionPlan next) {
+    if (next.library && (next.block_m > 128 || next.block_m * next.block_n < 512)) return;
     if (next.block_m * next.block_n <= 256 * 128 && next.block_n <= widest && next.block_k <= deepest) result.push_back(next);
   };
-  for (const int value : {64, 128, 256}) {
+  for (const int value : {32, 64, 128, 256}) {
     ConvolutionPlan next = plan;
     next.block_m = value;
-    if (value != plan.block_m) add(next);
+    if (value != plan.block_m && (plan.library || value >= 64)) add(next);
   }
   for (const int value : {16, 32, 64, 128}) {
     ConvolutionPlan next = plan;
@@ -257,12 +276,12 @@ std::vector<ConvolutionPlan> convolution_moves(const Convolution& convolution, c
     if (value != plan.block_n) add(next);
     next = plan;
     next.block_k = value;
-    if (value != plan.block_k) add(next);
+    if (!plan.library && value != plan.block_k) add(next);
   }
   for (const int value : {2, 3, 4, 5}) {
     ConvolutionPlan next = plan;
     next.stages = value;
-    if (value != plan.stages) add(next);
+    if (!plan.library && value != plan.stages) add(next);
   }
   for (const int value : {4, 8}) {
     ConvolutionPlan next = plan;
@@ -273,7 +292,8 @@ std::vector<ConvolutionPlan> convolution_moves(const Convolution& convolution, c
 }
 
 double convolution_operations(const Convolution& convolution) {
-  return 2.0 * static_cast<double>(convolution.pixels()) * static_cast<double>(convolution.outputs) *
+  const int64_t places = convolution.transposed ? convolution.batch * product(convolution.size) : convolution.pixels();
+  return 2.0 * static_cast<double>(places) * static_cast<double>(convolution.outputs) *
          static_cast<double>(convolution.channels) * static_cast<double>(product(convolution.window));
 }
 

@@ -18,10 +18,11 @@
 namespace kernelopt {
 
 struct Convolution {
+  bool transposed = false;  // place of x = (place of the result + padding - window * dilation) / stride, where that leaves no rest
   int64_t batch = 1, channels = 1, outputs = 1;    // images, channels in and out
   std::vector<int64_t> size, out_size, window;     // spatial, outermost first
   std::vector<int64_t> stride, padding, dilation;
-  StridedOperand x, w, out;                        // x is what the copy reads where one is left out
+  StridedOperand x, w, out;                        // x is what the copy reads where one is left out; w (channel out, channel in, window…)
   // The step that reads the result, with its loops in terms of two variables: kPixel (image and place, outermost first) and
   // kChannel. Nothing: the result itself is stored.
   std::optional<FlatBody> late;

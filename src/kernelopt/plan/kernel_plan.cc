@@ -46,7 +46,7 @@ nlohmann::json to_json(const ProductPlan& plan, bool sizes) {
 }
 
 nlohmann::json to_json(const ConvolutionPlan& plan, bool sizes) {
-  nlohmann::json document{{"convolution", "fp16"}};
+  nlohmann::json document{{"convolution", "fp16"}, {"library", plan.library}};
   if (sizes)
     document.update({{"block_m", plan.block_m}, {"block_n", plan.block_n}, {"block_k", plan.block_k}, {"warps", plan.warps},
                      {"stages", plan.stages}});

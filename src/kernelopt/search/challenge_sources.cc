@@ -18,6 +18,7 @@ Move move_to(const ProductPlan& plan, TransformKind kind) {
 Move move_to(const ConvolutionPlan& plan, TransformKind kind) {
   KernelPlan next;
   next.convolution = plan;
+  if (plan.library) return {kind, fmt::format("fp16 by the library, then {} x {}, {} warps", plan.block_m, plan.block_n, plan.warps), std::move(next)};
   return {kind, fmt::format("fp16 {} x {} x {}, {} warps, {} stages", plan.block_m, plan.block_n, plan.block_k, plan.warps, plan.stages),
           std::move(next)};
 }

@@ -27,6 +27,23 @@ void ChallengePrinter::declare(const std::string& name, DType type, int64_t elem
   scratch_types_[name] = type;
 }
 
+void ChallengePrinter::add_convolution(const std::string& name, const std::string& x, const std::string& w, const std::string& out,
+                                       int64_t elements, nlohmann::json numbers) {
+  declare(out, scratch_types_.at(x), elements);
+  parts_.scratch.back().returned = true;
+  KernelSource kernel;
+  kernel.name = name;
+  Launch launch;
+  launch.kernel = name;
+  for (const auto& arg : {x, w, out}) {
+    kernel.params.push_back({arg, scratch_types_.at(arg), ParamRole::kScratch});
+    launch.args.push_back(arg);
+  }
+  kernel.library = LibraryConvolution{std::move(numbers)};
+  parts_.kernels.push_back(std::move(kernel));
+  parts_.launches.push_back(std::move(launch));
+}
+
 void ChallengePrinter::add_kernel(const std::string& name, const Params& params, const std::string& text, int64_t programs, int warps,
                                   int stages) {
   KernelSource kernel;

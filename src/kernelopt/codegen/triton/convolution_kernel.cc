@@ -7,9 +7,14 @@
 //     2^-25 * sqrt(|w|^2 + n * e)              (|w| over all of w, n the channels of the result),
 // while TF32's rounding amounts to about 2^-12 of every term, over the row at least 2^-12 * sqrt(e) * the least norm of w over the places of
 // k. A row passes where the first is at most twice the second: |w|^2 + n * e <= 2^28 * least^2 * e, or where x is all zero. NaN fails.
+//
+// Where the library multiplies, it returns fp16 as well: each element of a row is rounded once more, to 2^-12 of its size as TF32's terms
+// are or by 2^-25 at most, so n is added on the left; and |w|^2 * e must stay below 2^30, so that no element reaches 2^15. Channels are padded
+// to eights, which its kernels want.
 #include "kernelopt/codegen/triton/convolution_kernel.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 
@@ -25,6 +30,7 @@ namespace {
 constexpr int64_t kTilePixels = 64;
 constexpr int64_t kWeightRows = 64;
 constexpr int64_t kSafeK = 16;
+constexpr int64_t kLibraryChannels = 8;
 constexpr const char* kTooLarge = "32768.0";
 
 int64_t all(const std::vector<int64_t>& values) {
@@ -35,8 +41,8 @@ class ConvolutionPrinter : ChallengePrinter {
  public:
   ConvolutionPrinter(const Program& program, const Group& group, const Convolution& convolution, const ConvolutionPlan& plan)
       : ChallengePrinter(program, group, "fp16 for tf32"), conv_(convolution), plan_(plan), rank_(convolution.size.size()) {
-    deep_ = up(conv_.channels, plan.block_k);
-    columns_ = up(conv_.outputs, plan.block_n);
+    deep_ = up(conv_.channels, plan.library ? kLibraryChannels : plan.block_k);
+    columns_ = up(conv_.outputs, plan.library ? kLibraryChannels : plan.block_n);
     places_ = all(conv_.window);
     source_pixels_ = conv_.batch * all(conv_.size);
     count(std::max({source_pixels_ * deep_, conv_.pixels() * columns_, columns_ * places_ * deep_}));
@@ -49,7 +55,12 @@ class ConvolutionPrinter : ChallengePrinter {
     declare("norms", DType::kFloat32, places_ * deep_);
     narrow_x();
     narrow_w();
-    KO_RETURN_IF_ERROR(multiply());
+    if (plan_.library) {
+      call_library();
+      KO_RETURN_IF_ERROR(finish());
+    } else {
+      KO_RETURN_IF_ERROR(multiply());
+    }
     KO_RETURN_IF_ERROR(safe_rows());
     return std::move(parts_);
   }
@@ -64,7 +75,7 @@ class ConvolutionPrinter : ChallengePrinter {
   }
 
   void narrow_x() {
-    const int64_t tile = std::min<int64_t>(64, deep_);
+    const int64_t tile = channel_tile();
     std::string text = "    pid = tl.program_id(0)\n";
     text += fmt::format("    p = {}\n", index(fmt::format("pid * {} + tl.arange(0, {})[:, None]", kTilePixels, kTilePixels)));
     text += apart("p", conv_.size, "s");
@@ -82,9 +93,22 @@ class ConvolutionPrinter : ChallengePrinter {
                blocks(source_pixels_, kTilePixels), 8, 1);
   }
 
-  // w as (channel out, place, channel in), and its norm over the channels out for every place and channel in.
+  int64_t channel_tile() const { return std::min<int64_t>(64, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(deep_)))); }
+
+  // How w lies in w16, in elements: (channel out, place, channel in), but as the library wants it where it multiplies a transposed one,
+  // (channel in, place, channel out).
+  struct WeightSteps {
+    int64_t out, place, in;
+  };
+  WeightSteps weight_steps() const {
+    if (plan_.library && conv_.transposed) return {1, columns_, places_ * columns_};
+    return {places_ * deep_, deep_, 1};
+  }
+
+  // w narrowed, and its norm over the channels out for every place and channel in.
   void narrow_w() {
-    const int64_t tile = std::min<int64_t>(64, deep_), tiles = blocks(deep_, tile);
+    const int64_t tile = channel_tile(), tiles = blocks(deep_, tile);
+    const WeightSteps steps = weight_steps();
     std::string text = fmt::format("    pid = tl.program_id(0)\n    c = pid % {} * {} + tl.arange(0, {})[None, :]\n    place = pid // {}\n", tiles, tile, tile, tiles);
     text += "    rest = place\n";
     std::string where = std::to_string(conv_.w.offset);
@@ -96,8 +120,8 @@ class ConvolutionPrinter : ChallengePrinter {
     text += fmt::format("        n = t + tl.arange(0, {})[:, None]\n", kWeightRows);
     text += fmt::format("        w = tl.load({} + {} + n * {} + c * {}, mask=(n < {}) & (c < {}), other=0.0)\n", names_.at(conv_.w.name), where,
                         conv_.w.stride[0], conv_.w.stride[1], conv_.outputs, conv_.channels);
-    text += fmt::format("        tl.store(w16 + {} * {} + place * {} + c, w.to(tl.float16), mask=(n < {}) & (c < {}))\n", index("n"), places_ * deep_,
-                        deep_, columns_, deep_);
+    text += fmt::format("        tl.store(w16 + {} * {} + place * {} + c * {}, w.to(tl.float16), mask=(n < {}) & (c < {}))\n", index("n"), steps.out,
+                        steps.place, steps.in, columns_, deep_);
     text += fmt::format("        total += tl.where(tl.abs(w) < {}, w * w, float('nan'))\n", kTooLarge);
     // The padding's norm takes no part: infinite, where the least counts.
     text += fmt::format("    d = pid % {} * {} + tl.arange(0, {})\n    sums = tl.where(d < {}, tl.sum(total, 0), float('inf'))\n", tiles, tile, tile, conv_.channels);
@@ -111,7 +135,13 @@ class ConvolutionPrinter : ChallengePrinter {
     std::string text = margin + "left = " + from + "\n", inside = "row_fine";
     for (size_t dim = rank_; dim-- > 0;) {
       text += fmt::format("{0}u = left % {1}\n{0}left = left // {1}\n", margin, conv_.window[dim]);
-      text += fmt::format("{}i{} = o{} * {} + u * {} - {}\n", margin, dim, dim, conv_.stride[dim], conv_.dilation[dim], conv_.padding[dim]);
+      if (conv_.transposed) {
+        text += fmt::format("{0}t{1} = o{1} + {2} - u * {3}\n", margin, dim, conv_.padding[dim], conv_.dilation[dim]);
+        text += fmt::format("{0}i{1} = t{1} // {2}\n", margin, dim, conv_.stride[dim]);
+        inside += fmt::format(" & (t{0} >= 0) & (i{0} * {1} == t{0})", dim, conv_.stride[dim]);
+      } else {
+        text += fmt::format("{}i{} = o{} * {} + u * {} - {}\n", margin, dim, dim, conv_.stride[dim], conv_.dilation[dim], conv_.padding[dim]);
+      }
       inside += fmt::format(" & (i{0} >= 0) & (i{0} < {1})", dim, conv_.size[dim]);
     }
     return text + margin + "inside = " + inside + "\n";
@@ -124,7 +154,7 @@ class ConvolutionPrinter : ChallengePrinter {
 
   // The rows and columns of a block, and what is known of them.
   std::string block_lines(int64_t bm, int64_t bn) const {
-    const int64_t nts = columns_ / bn;
+    const int64_t nts = blocks(columns_, bn);
     std::string text = fmt::format("    pid = tl.program_id(0)\n    nt = pid % {}\n    mt = pid // {}\n", nts, nts);
     text += fmt::format("    m = {}\n    n = {}\n", index(fmt::format("mt * {} + tl.arange(0, {})", bm, bm)),
                         index(fmt::format("nt * {} + tl.arange(0, {})", bn, bn)));
@@ -145,10 +175,49 @@ class ConvolutionPrinter : ChallengePrinter {
     return ok_status();
   }
 
+  // Dims and strides, in elements, of an array (first, second, place…) that has `second` innermost. The library knows no convolutions in
+  // one dim but those in two with one place in the first.
+  static nlohmann::json channels_last(int64_t first, int64_t second, std::vector<int64_t> places) {
+    if (places.size() == 1) places.insert(places.begin(), 1);
+    std::vector<int64_t> size{first, second}, stride{second * all(places), 1};
+    int64_t step = second * all(places);
+    for (const int64_t extent : places) {
+      step /= extent;
+      size.push_back(extent);
+      stride.push_back(step);
+    }
+    return {{"size", size}, {"stride", stride}};
+  }
+
+  void call_library() {
+    const auto each = [](std::vector<int64_t> values, int64_t other) {
+      if (values.size() == 1) values.insert(values.begin(), other);
+      return values;
+    };
+    nlohmann::json numbers{{"stride", each(conv_.stride, 1)}, {"padding", each(conv_.padding, 0)}, {"dilation", each(conv_.dilation, 1)},
+                           {"transposed", conv_.transposed}};
+    numbers["x"] = channels_last(conv_.batch, deep_, conv_.size);
+    numbers["w"] = conv_.transposed ? channels_last(deep_, columns_, conv_.window) : channels_last(columns_, deep_, conv_.window);
+    numbers["out"] = channels_last(conv_.batch, columns_, conv_.out_size);
+    add_convolution("convolve", "x16", "w16", "y16", conv_.pixels() * columns_, std::move(numbers));
+  }
+
+  // What the library has returned, widened, and what follows.
+  Status finish() {
+    const int64_t bm = plan_.block_m, bn = plan_.block_n;
+    std::string text = block_lines(bm, bn);
+    text += fmt::format("    acc = tl.load(y16 + m[:, None] * {} + n[None, :], mask=row_fine[:, None] & (n[None, :] < {}), other=0.0).to(tl.float32)\n",
+                        columns_, conv_.outputs);
+    Params params{{"y16", ParamRole::kScratch}};
+    KO_TRY(const std::string late, late_lines("    ", params));
+    add_kernel("finish", params, text + late, blocks(conv_.pixels(), bm) * blocks(columns_, bn), plan_.warps, plan_.stages);
+    return ok_status();
+  }
+
   // The guard, and blocks that do not pass it in fp32 units from x and w as they are. A kernel of its own: the one above keeps its
   // registers, and this one nearly always ends at once. (Triton truncates to TF32 where the library rounds.)
   Status safe_rows() {
-    const int64_t bm = 64, bn = std::min<int64_t>(64, plan_.block_n), chunk = 1024, norms = places_ * deep_;
+    const int64_t bm = 64, bn = std::clamp<int64_t>(plan_.block_n, 16, 64), chunk = 1024, norms = places_ * deep_;
     std::string text = block_lines(bm, bn);
     text += fmt::format("    seen = tl.zeros([{}], tl.float32)\n    for place in range({}):\n", bm, places_) + window_lines("        ", "place");
     text += fmt::format("        seen += tl.load(energy + {}, mask=inside, other=0.0)\n", pixel_of_x());
@@ -156,7 +225,10 @@ class ConvolutionPrinter : ChallengePrinter {
     text += fmt::format("        e = t + tl.arange(0, {})\n        w = tl.load(norms + e, mask=e < {}, other=float('inf'))\n", chunk, norms);
     text += "        least = tl.where(w >= 0.0, tl.minimum(least, w), -1.0)\n        whole += tl.where(w < float('inf'), w, 0.0)\n";
     text += "    low = seen * 0.0 + tl.min(least, 0)\n    norm = seen * 0.0 + tl.sum(whole, 0)\n";
-    text += fmt::format("    fine = ((norm + {}.0 * seen) <= 268435456.0 * low * seen) | ((seen == 0.0) & (low >= 0.0))\n", conv_.outputs);
+    const std::string rounded = plan_.library ? fmt::format(" + {}.0", conv_.outputs) : "";
+    const std::string held = plan_.library ? " & (norm * seen < 1073741824.0)" : "";
+    text += fmt::format("    fine = (((norm + {}.0 * seen{}) <= 268435456.0 * low * seen){}) | ((seen == 0.0) & (low >= 0.0))\n", conv_.outputs, rounded,
+                        held);
     text += "    bad = tl.max(tl.where(fine | (row_fine == 0), 0, 1), 0)\n";
     const int64_t steps = blocks(conv_.channels, kSafeK);
     text += fmt::format("    if bad != 0:\n        acc = tl.zeros([{}, {}], tl.float32)\n        for t in range({}):\n", bm, bn, places_ * steps);
@@ -179,7 +251,7 @@ class ConvolutionPrinter : ChallengePrinter {
     if (conv_.w.name != conv_.x.name) params.emplace_back(names_.at(conv_.w.name), ParamRole::kIn);
     for (const char* name : {"energy", "norms"}) params.emplace_back(name, ParamRole::kScratch);
     KO_TRY(const std::string late, late_lines("        ", params));
-    add_kernel("safe_rows", params, text + late, blocks(conv_.pixels(), bm) * (columns_ / bn), 4, 2);
+    add_kernel("safe_rows", params, text + late, blocks(conv_.pixels(), bm) * blocks(columns_, bn), 4, 2);
     return ok_status();
   }
 
