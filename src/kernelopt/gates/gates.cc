@@ -45,6 +45,7 @@ std::optional<RejectReason> misbehaviour(const GroupRun& run) {
 // A library call takes scratch alone, which its kernels have filled, and returns the one buffer that it may.
 std::optional<std::string> library_call_fault(const CandidateParts& parts, const KernelSource& kernel, const Launch& launch) {
   if (parts.language != "triton" || parts.formats.empty()) return "a library call outside a challenge";
+  if (kernel.library->call != "convolution") return "no library call is named " + kernel.library->call;
   if (!kernel.source.empty()) return "library call " + kernel.name + " has a source";
   if (launch.args.size() != 3 || launch.programs != 0) return "library call " + kernel.name + " does not take two buffers and return one";
   for (size_t i = 0; i < launch.args.size(); ++i) {
