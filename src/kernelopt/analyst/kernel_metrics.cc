@@ -248,6 +248,15 @@ Result<std::vector<KernelMetrics>> parse_ncu(std::string_view text) {
   return Error(ErrorCode::kInternal, "this is no report of ncu --csv --page raw");
 }
 
+std::vector<std::vector<KernelMetrics>> between_marks(const std::vector<KernelMetrics>& launches, std::string_view mark) {
+  std::vector<std::vector<KernelMetrics>> result;
+  for (const auto& launch : launches) {
+    if (launch.kernel.substr(0, launch.kernel.find('(')) == mark) result.emplace_back();
+    else if (!result.empty()) result.back().push_back(launch);
+  }
+  return result;
+}
+
 Diagnosis diagnose(const KernelMetrics& metrics) {
   if (!metrics.compute_use || !metrics.memory_use) return Diagnosis::kUnknown;
   const bool compute = *metrics.compute_use >= kSpeedOfLight, memory = *metrics.memory_use >= kSpeedOfLight;

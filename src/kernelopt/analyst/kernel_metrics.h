@@ -44,6 +44,10 @@ std::vector<std::string> ncu_metrics();
 // where the text is no such report.
 Result<std::vector<KernelMetrics>> parse_ncu(std::string_view text);
 
+// The launches behind each mark, a kernel of that name that `python -m kernelopt.worker.profile` launches before each candidate;
+// in the order of the candidates. What stands before the first mark is left out.
+std::vector<std::vector<KernelMetrics>> between_marks(const std::vector<KernelMetrics>& launches, std::string_view mark = "kernelopt_mark");
+
 // At 80 % of the speed of light a resource counts as saturated: both near-optimal, one of them memory-bound or compute-bound,
 // neither underutilized. Counters cannot tell needed traffic from wasted traffic; `analyze` with the floor can.
 Diagnosis diagnose(const KernelMetrics& metrics);

@@ -119,6 +119,21 @@ TEST(KernelMetricsTest, DiagnosesAtEightyPercent) {
   EXPECT_EQ(diagnose(KernelMetrics{}), Diagnosis::kUnknown);
 }
 
+TEST(KernelMetricsTest, MarksPartTheCandidates) {
+  std::vector<KernelMetrics> launches;
+  for (const char* name : {"before", "kernelopt_mark", "a", "b", "kernelopt_mark(float *)", "kernelopt_mark", "c"}) {
+    launches.emplace_back();
+    launches.back().kernel = name;
+  }
+  const auto parts = between_marks(launches);
+  ASSERT_EQ(parts.size(), 3u);
+  ASSERT_EQ(parts[0].size(), 2u);
+  EXPECT_EQ(parts[0][1].kernel, "b");
+  EXPECT_TRUE(parts[1].empty());  // a candidate that failed
+  ASSERT_EQ(parts[2].size(), 1u);
+  EXPECT_EQ(parts[2][0].kernel, "c");
+}
+
 TEST(KernelMetricsTest, LaunchesAreWeightedByTime) {
   KernelMetrics longer = shares(0.2, 0.9), shorter = shares(0.6, 0.1);
   longer.kernel = "longer";
