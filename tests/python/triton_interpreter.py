@@ -189,7 +189,7 @@ def rename(candidate, header, group):
 def check(judge, path, header, candidate):
     """The line's fields: {"error"} or the comparison's numbers."""
     request = {"program": path, "group": header["steps"]}
-    group = worker_groups._group_of(request)
+    group = worker_groups.group_of(request)
     rename(candidate, header, group)
     # A challenge has a range to guard.
     ranges = {"fp16x3": ("wide", "special"), "fp16 for tf32": ("wide",)}

@@ -233,16 +233,16 @@ def blamed_on_candidate():
         raise ProtocolError("candidate", f"the candidate failed on the device: {one_line(str(error).splitlines()[0])}") from error
 
 
-def empty_kernel():
+def empty_kernel(name="kernel0"):
     """A call of a kernel that does nothing, through the launcher that candidates use."""
     from kernelopt.worker import launching
 
     kernel = {
-        "name": "kernel0", "params": [{"name": "b0", "dtype": "float32", "role": "in"}],
-        "source": "import triton\nimport triton.language as tl\n\n@triton.jit\ndef kernel0(b0):\n    pass\n",
+        "name": name, "params": [{"name": "b0", "dtype": "float32", "role": "in"}],
+        "source": f"import triton\nimport triton.language as tl\n\n@triton.jit\ndef {name}(b0):\n    pass\n",
     }
     data = torch.zeros(64, device="cuda")
-    launch = {"kernel": "kernel0", "args": ["b0"], "programs": 1, "warps": 4, "stages": 1}
+    launch = {"kernel": name, "args": ["b0"], "programs": 1, "warps": 4, "stages": 1}
     call = launching.triton_launch(kernel, launch, [data.data_ptr()])
     call.keeps_alive = data
     return call

@@ -15,7 +15,8 @@ from kernelopt.worker import cuda, cuda_timing, launching, timing
 from kernelopt.worker.group_memory import Group, GroupMemory
 
 
-def _group_of(params):
+def group_of(params):
+    """The Group that a request names."""
     path = required(params, "program")
     program = _read_program(path, os.stat(path).st_mtime_ns)
     return Group(program, required(params, "group"), params.get("names"))
@@ -32,7 +33,7 @@ def _read_program(path, _changed):
 
 def run_group(params, _progress):
     """See docs/protocol.md. A candidate that crashes takes this process with it; that is the engine's to notice."""
-    group = _group_of(params)
+    group = group_of(params)
     candidate = required(params, "candidate")
     runs = max(1, int(params.get("runs", 2)))
     device = launching.device_of([candidate])
@@ -40,7 +41,7 @@ def run_group(params, _progress):
     call = launching.bind(candidate, memory, 0)
     if candidate["language"] == "inductor_triton":
         memory.poison(0)  # indices among the inputs must be in range
-        _checked(call, device)  # the first call tunes, which leaves outputs behind
+        checked(call, device)  # the first call tunes, which leaves outputs behind
     guards_intact = inputs_unchanged = deterministic = True
     names = sorted(group.outputs & set(memory.tensors), key=group.names.index)
     absent = sorted(group.outputs - set(memory.tensors))
@@ -48,7 +49,7 @@ def run_group(params, _progress):
     for run in range(runs):
         memory.poison(run)
         templates = memory.templates(0)
-        _checked(call, device)
+        checked(call, device)
         guards, inputs = memory.check(templates, 0, run)
         guards_intact, inputs_unchanged = guards_intact and guards, inputs_unchanged and inputs
         for name in names:
@@ -78,14 +79,14 @@ def run_group(params, _progress):
 
 def time_group(params, _progress):
     """See docs/protocol.md. All sides work in the same memory."""
-    group = _group_of(params)
+    group = group_of(params)
     candidates = required(params, "candidates")
     device = launching.device_of(candidates)
     memory = GroupMemory(group, candidates, required(params, "inputs"), 64, device)
     calls = [launching.bind(candidate, memory, position) for position, candidate in enumerate(candidates)]
     for call in calls:
         memory.poison(0)
-        _checked(call, device)
+        checked(call, device)
     memory.poison(0)
     # Where an input is also written, every sample starts from the same values: it would drift off to infinity otherwise.
     in_place = any(written & set(params["inputs"]) for written in memory.written)
@@ -96,7 +97,7 @@ def time_group(params, _progress):
     return {"samples": samples, "batch": batch}
 
 
-def _checked(call, device):
+def checked(call, device):
     """Calls and waits; what goes wrong on a GPU is the candidate's fault."""
     if device == "cpu":
         call()

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "kernelopt/analyst/kernel_metrics.h"
 #include "kernelopt/search/beam_search.h"
 #include "kernelopt/search/builtin_planner.h"
 #include "kernelopt/search/fake_agents.h"
@@ -91,6 +92,35 @@ struct Bench {
     return search.run(planner, executor, evaluator, observer);
   }
 };
+
+// The first choice where counters say what the group's time alone does not: a memory that is full of needless traffic, and
+// one that idles, look alike to the roofline.
+TEST(BuiltinPlanner, FirstChoicesFollowTheMeasuredDiagnosis) {
+  auto source = std::make_shared<FakePlanSource>();
+  source->seed_plan = fake_plan(0, 1);
+  source->start_moves = {{TransformKind::kParallel, "parallel", fake_plan(1, 1)},
+                         {TransformKind::kKeepRows, "keep rows", fake_plan(2, 1)}};
+  Roofline roofline;
+  roofline.diagnosis = Diagnosis::kUnderutilized;
+  const auto first = [&](const KernelMetrics& metrics) {
+    BuiltinPlanner planner(source, bottleneck_of(diagnose(roofline, metrics)), 1);
+    const std::vector<Attempt> history;
+    const std::set<std::string> seen;
+    PlanRequest request;
+    request.history = &history;
+    request.seen = &seen;
+    request.starts_only = true;
+    const auto proposals = planner.propose(request);
+    return proposals.empty() ? std::string() : proposals[0].description;
+  };
+  KernelMetrics busy, idle;
+  busy.compute_use = idle.compute_use = 0.1;
+  busy.memory_use = 0.95;
+  idle.memory_use = 0.2;
+  EXPECT_EQ(first(busy), "keep rows");
+  EXPECT_EQ(first(idle), "parallel");
+  EXPECT_EQ(first(KernelMetrics{}), "parallel");  // nothing counted: the roofline's
+}
 
 TEST(BeamSearch, TriesExactlyRoundsTimesPlansDistinctPlans) {
   Bench bench;
