@@ -97,7 +97,7 @@ def test_compiles_without_a_device(tmp_path, monkeypatch):
     assert again["cached"] and again["kernels"] == good["kernels"]
 
 
-# Three rows of 8192 held by 64 threads: 384 values a thread, more than it has registers.
+# Three rows of 8192 held by 64 threads: 384 values a thread, more than it has registers; gate 1 admits 1024 bytes of local memory.
 SPILLING = HEAD + """@triton.jit
 def kernel0(b0, b1):
     x = tl.arange(0, 8192)
@@ -125,7 +125,7 @@ def test_what_a_launch_takes(tmp_path, monkeypatch, arch):
     twice["launches"].append({**twice["launches"][0], "programs": 7, "cooperative": True})
     spilling, summing = building.compile_candidates([candidate(SPILLING, warps=2), twice], 120, arch=arch)
     (spills,) = spilling["kernels"]
-    assert spills["stack_bytes"] > 256 and spills["registers"] <= 255, spills
+    assert spills["stack_bytes"] > 1024 and spills["registers"] <= 255, spills
     assert spills["shared_bytes"] == 8  # a sum over two warps: one float each
     # One entry a launch, in their order.
     assert [(item["name"], item["programs"], item["warps"], item["cooperative"]) for item in summing["kernels"]] == [

@@ -97,9 +97,9 @@ std::optional<Rejected> beyond_limits(const LaunchResources& launch, const GpuLi
     return Rejected{kStatic, reason, std::move(data)};
   };
   const int64_t threads = int64_t{launch.warps} * 32;
-  if (threads > gpu.threads_per_program) return rejected(RejectReason::kResources, "threads a program", threads, gpu.threads_per_program);
-  if (launch.registers > gpu.registers_per_thread)
-    return rejected(RejectReason::kResources, "registers a thread", launch.registers, gpu.registers_per_thread);
+  if (threads > tolerance::kMostThreads) return rejected(RejectReason::kResources, "threads a program", threads, tolerance::kMostThreads);
+  if (launch.registers > tolerance::kMostRegisters)
+    return rejected(RejectReason::kResources, "registers a thread", launch.registers, tolerance::kMostRegisters);
   if (launch.shared_bytes > gpu.shared_per_program)
     return rejected(RejectReason::kResources, "bytes of shared memory a program", launch.shared_bytes, gpu.shared_per_program);
   const Residency resident = resident_programs(gpu, launch.registers, launch.shared_bytes, threads);

@@ -61,15 +61,15 @@ TEST(Gate1, RejectsLaunchesBeyondTheDevicesLimits) {
   rejects(RejectReason::kResources, "registers a thread", 256, 255, 4, 256, 0, 0);
   rejects(RejectReason::kResources, "bytes of shared memory a program", 232449, 232448, 4, 32, 0, 232449);
   rejects(RejectReason::kResources, "registers a program", 1024 * 72, 65536, 32, 72, 0, 0);
-  rejects(RejectReason::kSpills, "bytes of local memory a thread", 260, 256, 4, 255, 260, 0);
+  rejects(RejectReason::kSpills, "bytes of local memory a thread", 1028, 1024, 4, 255, 1028, 0);
 
   const Subject subject = triton_subject(4, 8);
-  const auto decision = Gate1::decide(subject, triton_report(subject, 255, 256, 232448));
+  const auto decision = Gate1::decide(subject, triton_report(subject, 255, 1024, 232448));
   ASSERT_TRUE(decision.passed());
   const nlohmann::json& launches = decision.pass().evidence()["launches"];
   ASSERT_EQ(launches.size(), 2u);
   EXPECT_EQ(launches[1]["registers"], 255);
-  EXPECT_EQ(launches[1]["stack_bytes"], 256);
+  EXPECT_EQ(launches[1]["stack_bytes"], 1024);
   EXPECT_EQ(launches[1]["shared_bytes"], 232448);
 }
 
@@ -107,6 +107,28 @@ TEST(Gate1, NoTritonCandidatePassesUnmeasured) {
   EXPECT_TRUE(Gate1::decide(subject, other).faulted());
   subject.gpu.reset();
   EXPECT_TRUE(Gate1::decide(subject, report).faulted());
+}
+
+// fp16 by the library's convolution between two kernels; the call has no binary of ours and no entry in the report.
+TEST(Gate1, ALibraryCallTakesNothingThatIsKnown) {
+  CandidateParts parts = triton_subject(4, 4).candidate->parts();
+  parts.formats = {"fp16 for tf32"};
+  for (const char* name : {"s0", "s1", "s2"}) parts.scratch.push_back({name, DType::kFloat16, 64, false});
+  parts.scratch.back().returned = true;
+  parts.kernels.push_back({"call0",
+                           "",
+                           {{"s0", DType::kFloat16, ParamRole::kScratch}, {"s1", DType::kFloat16, ParamRole::kScratch}, {"s2", DType::kFloat16, ParamRole::kScratch}},
+                           LibraryConvolution{{{"groups", 1}}}});
+  parts.launches.insert(parts.launches.begin() + 1, Launch{"call0", {"s0", "s1", "s2"}});
+  Subject subject = triton_subject(4, 4);
+  subject.candidate = std::make_shared<const Candidate>(std::move(parts));
+  CompileReport report{"k.py", Seconds(1), {"kernel0"}};
+  for (int i = 0; i < 2; ++i) report.launches.push_back({"kernel0", 4, 4, false, 32, 0, 0});
+  const auto decision = Gate1::decide(subject, {report, 1});
+  ASSERT_TRUE(decision.passed());
+  EXPECT_EQ(decision.pass().evidence()["launches"].size(), 2u);
+  report.launches[1].stack_bytes = 8224;  // the launch after the call is held to the limits too
+  EXPECT_EQ(reason(Gate1::decide(subject, {report, 1})), RejectReason::kSpills);
 }
 
 TEST(Gate1, PassesAGoodCandidate) {

@@ -32,7 +32,11 @@ TEST(Tolerances, AreTheDesigns) {
   EXPECT_EQ(tolerance::kRepetition, std::chrono::milliseconds(100));
 }
 
-TEST(Tolerances, SpillsThatFillTheL1) { EXPECT_EQ(tolerance::kMostStackBytes, 256); }
+TEST(Tolerances, WhatALaunchMayTake) {
+  EXPECT_EQ(tolerance::kMostRegisters, 255);
+  EXPECT_EQ(tolerance::kMostThreads, 1024);
+  EXPECT_EQ(tolerance::kMostStackBytes, 1024);
+}
 
 TEST(Tolerances, TheJudgeIsAskedForThem) {
   EXPECT_EQ(tolerances_request(), nlohmann::json::parse(R"([

@@ -10,11 +10,9 @@ namespace kernelopt {
 // architecture white papers (A100 108, H100 SXM 132, B200 148), replaced by the device's own where there is one.
 struct GpuLimits {
   int multiprocessors = 1;
-  int registers_per_thread = 255;                // what ptxas can name
   int64_t registers_per_multiprocessor = 65536;  // 32-bit ones
   int64_t shared_per_program = 0;                // opt-in maximum of one program
   int64_t shared_per_multiprocessor = 0;
-  int threads_per_program = 1024;
   int threads_per_multiprocessor = 0;
   int programs_per_multiprocessor = 0;
 };
