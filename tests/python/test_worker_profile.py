@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from kernelopt import exchange
-from kernelopt.worker import profile
+from kernelopt.worker import building, profile
 from test_worker_groups import ADD, COLUMNS, N, ROWS, candidate, program
 
 
@@ -78,3 +79,17 @@ def test_bad_requests_end_with_one_line(tmp_path):
         request.write_text(json.dumps({"groups": []}))
         refused = run(str(request))
         assert refused.returncode == 3 and refused.stderr.strip().splitlines()[-1].endswith("no CUDA device that torch can use")
+
+
+def test_the_compilers_tuned_kernel_says_what_it_takes():
+    config = SimpleNamespace(num_warps=4, num_stages=2)
+    tuned = SimpleNamespace(launchers=[SimpleNamespace(config=config, n_regs=32, n_spills=3, shared=1024)])
+    assert building.inductor_resources("triton_poi_0", tuned) == [
+        {"name": "triton_poi_0", "warps": 4, "stages": 2, "registers": 32, "stack_bytes": 12, "shared_bytes": 1024}
+    ]
+    # A launcher of a binary that was not loaded does not know.
+    silent = SimpleNamespace(launchers=[SimpleNamespace(config=config, n_regs=None, n_spills=None, shared=0)])
+    assert building.inductor_resources("k", silent)[0]["stack_bytes"] is None
+    # Before tuning it is not known which configuration will run.
+    assert building.inductor_resources("k", SimpleNamespace(launchers=[])) == []
+    assert building.inductor_resources("k", SimpleNamespace(launchers=[tuned, tuned])) == []
