@@ -71,7 +71,8 @@ Status read_counts(const std::string& text, std::vector<GroupProfile*>& jobs, st
 }
 
 // Starts ncu over the jobs. An error is the reason for the substitute, except kInterrupted.
-Status count(const std::vector<ProfileJob>& jobs, const ProfilerSettings& settings, double seconds, uint64_t seed, Judge& judge, Profile& profile) {
+Status count(const std::vector<ProfileJob>& jobs, const ProfilerSettings& settings, double seconds, uint64_t seed,
+             Judge& judge, Profile& profile) {
   if (jobs.empty()) return Error(ErrorCode::kEnvironment, "there is nothing to count");
   if (seconds <= 0)
     return Error(ErrorCode::kEnvironment, fmt::format("ncu needs {:.0f} s at least, more than {:.0f} % of the minutes", kLeastSeconds,
@@ -86,7 +87,8 @@ Status count(const std::vector<ProfileJob>& jobs, const ProfilerSettings& settin
   std::vector<GroupProfile*> places;
   int64_t bytes = 0;
   Status failed = ok_status();
-  for (size_t i = 0; i < jobs.size() && groups.size() < kMostGroups; ++i) {
+  const int restarts = judge.restarts();
+  for (size_t i = 0; i < jobs.size() && groups.size() < kMostGroups && Monotonic::now() < deadline; ++i) {
     if (bytes + jobs[i].bytes > kMostBytes) continue;
     auto inputs = judge.group_inputs(jobs[i].group, seed, "ordinary");
     if (!inputs.ok()) {
@@ -124,10 +126,11 @@ Status count(const std::vector<ProfileJob>& jobs, const ProfilerSettings& settin
       failed = Error(ErrorCode::kTimeout, fmt::format("ncu did not finish in {:.0f} s", seconds));
     else failed = std::move(ran).error();
   }
-  // Whatever happened: nobody else knows of these files.
+  // Whatever happened: nobody else knows of these files. A judge that was replaced has taken its own along.
   for (const auto& inputs : drawn) {
+    if (judge.restarts() != restarts) break;
     auto dropped = judge.drop_files(inputs);
-    if (!dropped.ok() && failed.ok()) failed = std::move(dropped);
+    if (!dropped.ok() && dropped.error().code() == ErrorCode::kInterrupted) failed = std::move(dropped);
   }
   KO_RETURN_IF_ERROR(std::move(failed));
   return read_counts(report, places, profile.reason);
@@ -195,8 +198,8 @@ std::string counters_refused(const std::string& driver_parameters, const std::st
   return "the driver lets administrators alone read performance counters (RmProfilingAdminOnly)";
 }
 
-Result<Profile> profile_groups(const std::vector<ProfileJob>& jobs, const ProfilerSettings& settings, bool cuda, double seconds, uint64_t seed,
-                               Worker& worker, Judge& judge) {
+Result<Profile> profile_groups(const std::vector<ProfileJob>& jobs, const ProfilerSettings& settings, bool cuda,
+                               double seconds, uint64_t seed, Worker& worker, Judge& judge) {
   Profile profile;
   profile.groups.resize(jobs.size());
   if (settings.choice == ProfilerChoice::kOff) {

@@ -54,10 +54,10 @@ Result<std::string> find_ncu();
 // it may work. A start costs seconds, this does not.
 std::string counters_refused(const std::string& driver_parameters, const std::string& process_status);
 
-// Never fails for what ncu does: that is a reason. Errors are kInterrupted and what the judge could not do about inputs' files.
-// On a device that is no NVIDIA GPU (`cuda` false) nothing is started.
-Result<Profile> profile_groups(const std::vector<ProfileJob>& jobs, const ProfilerSettings& settings, bool cuda, double seconds, uint64_t seed,
-                               Worker& worker, Judge& judge);
+// Never fails for what ncu, worker or judge do: that is a reason. The only error is kInterrupted. On a device that is no
+// NVIDIA GPU (`cuda` false) nothing is started.
+Result<Profile> profile_groups(const std::vector<ProfileJob>& jobs, const ProfilerSettings& settings, bool cuda,
+                               double seconds, uint64_t seed, Worker& worker, Judge& judge);
 
 // For the journal: a resumed run goes on with the numbers that it began with.
 nlohmann::json profile_to_json(const Profile& profile);

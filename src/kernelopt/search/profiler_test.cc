@@ -26,6 +26,14 @@ constexpr const char* kReport =
     "\"3\",\"kernelopt_mark\",\"900\",\"0.1\",\"0.1\",\"16\"\n"
     "\"4\",\"gemm\",\"1,700,000\",\"88.5\",\"40\",\"210\"\n";
 
+struct DroppingJudge : FakeJudge {
+  std::vector<json> dropped;
+  Status drop_files(const json& tree) override {
+    dropped.push_back(tree);
+    return ok_status();
+  }
+};
+
 // An `ncu` first in PATH: a shell script, which knows where the report belongs ($log) and what the program is asked ($request).
 class Profiler : public ::testing::Test {
  protected:
@@ -77,7 +85,7 @@ class Profiler : public ::testing::Test {
   std::string path;
   ProfilerSettings settings;
   std::vector<ProfileJob> jobs;
-  FakeJudge judge;
+  DroppingJudge judge;
   FakeWorker worker;
 };
 
@@ -106,6 +114,7 @@ TEST_F(Profiler, GoodOutputGivesEachGroupItsNumbers) {
                                         {"candidates", {{{"language", "inductor_triton"}}}},
                                         {"inputs", {{"inputs of", "op1"}}}}));
   EXPECT_FALSE(fs::exists(folder / "profile.json"));
+  EXPECT_EQ(judge.dropped, (std::vector<json>{{{"inputs of", "op0"}}, {{"inputs of", "op1"}}}));
 }
 
 TEST_F(Profiler, ACutReportKeepsWhatIsWhole) {
@@ -137,6 +146,7 @@ TEST_F(Profiler, AHangEndsAtTheDeadlineAndLeavesNothing) {
   std::ifstream(folder / "pid") >> pid;
   ASSERT_GT(pid, 0);
   EXPECT_NE(::kill(pid, 0), 0);
+  EXPECT_EQ(judge.dropped.size(), 2u);
 }
 
 TEST_F(Profiler, GarbageIsQuoted) {
@@ -184,6 +194,14 @@ TEST_F(Profiler, InputsThatCannotBeMadeLeaveTheirGroupOut) {
   EXPECT_FALSE(profile.groups[0].metrics);
   ASSERT_TRUE(profile.groups[1].metrics);
   EXPECT_EQ(profile.groups[1].metrics->kernel, "gemm");
+  // A judge that was replaced meanwhile has taken its files along.
+  judge.dropped.clear();
+  judge.on_group_inputs = [this](const GroupRef&, uint64_t) -> Result<json> {
+    ++judge.restart_count;
+    return json::object();
+  };
+  run();
+  EXPECT_TRUE(judge.dropped.empty());
   // A signal is no failure of ncu.
   judge.on_group_inputs = [](const GroupRef&, uint64_t) -> Result<json> { return Error(ErrorCode::kInterrupted, "interrupted"); };
   const auto stopped = profile_groups(jobs, settings, true, 20, 7, worker, judge);
