@@ -49,11 +49,22 @@ std::string last_line(const std::string& text) {
   return last.substr(0, kMost);
 }
 
+// What the program under ncu complained of, in parentheses; empty where it did not.
+std::string complaint(const std::string& text) {
+  const std::string prefix = "kernelopt.worker.profile: ";
+  std::istringstream lines(text);
+  std::string said;
+  for (std::string line; std::getline(lines, line);)
+    if (line.rfind(prefix, 0) == 0) said = " (" + line.substr(prefix.size()) + ")";
+  return said;
+}
+
 // What the report says of each job. Jobs that it does not reach stay without.
 Status read_counts(const std::string& text, std::vector<GroupProfile*>& jobs, std::string& reason) {
   const auto launches = parse_ncu(text);
   if (!launches.ok()) {
-    if (launches.error().code() != ErrorCode::kInternal) return launches.error();
+    if (launches.error().code() != ErrorCode::kInternal)
+      return Error(launches.error().code(), launches.error().message() + complaint(text));
     const auto said = last_line(text);
     return Error(ErrorCode::kInternal, "ncu gave no report" + (said.empty() ? said : ": " + said));
   }
@@ -66,7 +77,7 @@ Status read_counts(const std::string& text, std::vector<GroupProfile*>& jobs, st
     jobs[i]->metrics = combined(parts[i]);
     ++counted;
   }
-  if (counted < jobs.size()) reason = fmt::format("ncu counted {} of {} groups", counted, jobs.size());
+  if (counted < jobs.size()) reason = fmt::format("ncu counted {} of {} groups", counted, jobs.size()) + complaint(text);
   return ok_status();
 }
 

@@ -136,6 +136,17 @@ TEST_F(Profiler, WithoutPermissionTheSubstituteSaysSo) {
   EXPECT_EQ(profile.reason, "this user may not read the device's performance counters (ERR_NVGPUCTRPERM)");
 }
 
+TEST_F(Profiler, WhatTheProgramSaysIsPartOfTheReason) {
+  fake_ncu("echo '==ERROR== The application returned an error code (3).' > $log; echo 'kernelopt.worker.profile: no CUDA device' >&2; exit 3");
+  EXPECT_EQ(run().reason, "The application returned an error code (3). (no CUDA device)");
+  // A candidate that failed leaves its mark with nothing behind it.
+  const std::string report = kReport;
+  std::ofstream(folder / "failed.csv") << report.substr(0, report.find("\"4\""));
+  fake_ncu("cp $folder/failed.csv $log; echo 'kernelopt.worker.profile: group 1, candidate 0: out of memory' >&2");
+  const auto profile = run();
+  EXPECT_EQ(profile.reason, "ncu counted 1 of 2 groups (group 1, candidate 0: out of memory)");
+}
+
 TEST_F(Profiler, AHangEndsAtTheDeadlineAndLeavesNothing) {
   fake_ncu("echo $$ > $folder/pid; exec sleep 600");
   const auto profile = run(1);
