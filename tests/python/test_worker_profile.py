@@ -67,6 +67,22 @@ def test_a_candidate_that_does_not_compile_keeps_its_mark(request_of, monkeypatc
     assert len(failures) == 1 and failures[0].startswith("group 0, candidate 0: ")
 
 
+def test_a_group_without_memory_keeps_its_marks(request_of, monkeypatch):
+    from kernelopt.worker import group_memory
+
+    whole = group_memory.GroupMemory
+
+    def small(group, candidates, *rest):
+        if len(candidates) == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 80 GiB")
+        return whole(group, candidates, *rest)
+
+    monkeypatch.setattr(group_memory, "GroupMemory", small)
+    events, failures = watched(request_of([candidate(ADD), candidate(ADD)], [candidate(ADD)]), monkeypatch)
+    assert events == ["start", "mark", "mark", "stop", 0, "start", "mark", 0, "stop"]
+    assert len(failures) == 1 and failures[0].startswith("group 0: CUDA out of memory.") and "\n" not in failures[0]
+
+
 def test_bad_requests_end_with_one_line(tmp_path):
     def run(*arguments):
         return subprocess.run([sys.executable, "-m", "kernelopt.worker.profile", *arguments], capture_output=True, text=True)
