@@ -193,12 +193,20 @@ double ncu_seconds(ProfilerChoice choice, std::optional<double> minutes, std::op
 
 Result<std::string> find_ncu() {
   const char* path = std::getenv("PATH");
-  std::istringstream folders(std::string(path ? path : "") + ":/usr/local/cuda/bin");
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const auto file = fs::path(folder.empty() ? "." : folder) / "ncu";
-    if (std::error_code ignored; fs::is_regular_file(file, ignored) && ::access(file.c_str(), X_OK) == 0) return file.string();
-  }
-  return Error(ErrorCode::kEnvironment, "ncu is neither in PATH nor in /usr/local/cuda/bin");
+  std::istringstream listed(path ? path : "");
+  std::vector<fs::path> folders;
+  for (std::string folder; std::getline(listed, folder, ':');) folders.emplace_back(folder.empty() ? "." : folder);
+  folders.emplace_back("/usr/local/cuda/bin");
+  // One folder a version.
+  std::vector<fs::path> versions;
+  std::error_code ignored;
+  for (fs::directory_iterator it("/opt/nvidia/nsight-compute", ignored), end; !ignored && it != end; it.increment(ignored))
+    versions.push_back(it->path());
+  std::sort(versions.rbegin(), versions.rend());
+  folders.insert(folders.end(), versions.begin(), versions.end());
+  for (const auto& folder : folders)
+    if (const auto file = folder / "ncu"; fs::is_regular_file(file, ignored) && ::access(file.c_str(), X_OK) == 0) return file.string();
+  return Error(ErrorCode::kEnvironment, "there is no ncu in PATH, /usr/local/cuda/bin or /opt/nvidia/nsight-compute");
 }
 
 std::string counters_refused(const std::string& driver_parameters, const std::string& process_status) {

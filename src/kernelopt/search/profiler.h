@@ -47,7 +47,7 @@ struct Profile {
 // Seconds that ncu may take; 0: it is not worth a start, 5 % of the minutes being less than it needs. `left`: until the end.
 double ncu_seconds(ProfilerChoice choice, std::optional<double> minutes, std::optional<double> left);
 
-// The ncu in PATH, else in /usr/local/cuda/bin. kEnvironment where there is none.
+// The ncu in PATH, else in /usr/local/cuda/bin, else the newest in /opt/nvidia/nsight-compute. kEnvironment where there is none.
 Result<std::string> find_ncu();
 
 // Why counting is bound to be refused, from the driver's parameters and this process's status as /proc shows them; empty where
