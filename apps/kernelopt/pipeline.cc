@@ -414,6 +414,7 @@ Status Pipeline::time_groups() {
     context.group = group.ref;
     context.baseline = *group.baseline;
     context.fingerprint = state_.target.fingerprint;
+    context.gpu = state_.target.gpu;
     context.precision = context_.options.precision;
     challenge(context, *state_.programs[static_cast<size_t>(group.program)], group.group);
     context.seed = context_.options.model.seed;

@@ -51,6 +51,7 @@ Check check_kernels(Pipeline& pipeline, PipelineContext& context, const json& re
     if (!found) return fail("no group of the model has the digest " + candidate->parts().group.substr(0, 12));
     GroupContext group{found->ref, *found->baseline, pipeline.state().target.fingerprint, context.options.precision,
                        Change::kRewrite, {}, context.options.model.seed + kFreshSeeds, search_race(0)};
+    group.gpu = pipeline.state().target.gpu;
     challenge(group, *pipeline.state().programs[static_cast<size_t>(found->program)], found->group);
     GroupEvaluator evaluator(context.worker, context.judge, std::move(group));
     auto evaluation = evaluator.requalify(*candidate);

@@ -109,6 +109,8 @@ def test_hello_and_peaks(worker, judge):
     for process in (worker, judge):
         device = process.call("hello")["device"]
         assert device["kind"] == "cuda" and device["isa"].startswith("sm_") and device["threads"] > 8
+        assert device["registers_per_multiprocessor"] == 65536 and device["threads_per_multiprocessor"] >= 1024
+        assert device["shared_per_multiprocessor"] == device["shared_per_program"] + 1024
         assert device["l2_bytes"] > 1 << 20 and device["driver"] and device["compiler"] == "triton"
     fingerprint = worker.call("hello")["fingerprint"]
     assert fingerprint["gpu"] and fingerprint["triton"]

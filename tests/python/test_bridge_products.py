@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from kernelopt import bridge
+from kernelopt.bridge.convolutions import output_padding
 from kernelopt.judge import inputs as judge_inputs, loop_ir
 
 
@@ -133,24 +134,30 @@ class Convolutions(torch.nn.Module):
         torch.manual_seed(0)
         self.first = torch.nn.Conv2d(5, 7, 3, stride=2, padding=1, bias=False)
         self.second = torch.nn.Conv1d(4, 6, 3, dilation=2, bias=False)
+        self.third = torch.nn.ConvTranspose3d(4, 3, (3, 2, 1), stride=(2, 3, 1), padding=(1, 0, 0), output_padding=(1, 0, 0), dilation=(2, 1, 1), bias=False)
+        self.fourth = torch.nn.Conv2d(5, 10, (3, 2), stride=(1, 2), padding=(2, 1), dilation=(2, 1), groups=5, bias=False)
+        self.grouped = torch.nn.Conv1d(4, 6, 3, groups=2, bias=False)
 
-    def forward(self, x, y):
-        return torch.relu(self.first(x)), self.second(y)
+    def forward(self, x, y, z):
+        return torch.relu(self.first(x)), self.second(y), self.third(z), self.fourth(x), self.grouped(y)
 
 
 @pytest.fixture(scope="module")
 def convolved():
-    arguments = [torch.randn(2, 5, 9, 11), torch.randn(3, 4, 15)]
+    arguments = [torch.randn(2, 5, 9, 11), torch.randn(3, 4, 15), torch.randn(2, 4, 3, 4, 2)]
     with torch.backends.mkldnn.flags(enabled=False):
         return bridge.capture(Convolutions().eval(), arguments), arguments
 
 
 def test_a_convolution_is_recorded_with_its_numbers(convolved):
     steps = [step for step in convolved[0].programs[0]["steps"] if step["kind"] == "extern" and "convolution" in step["extern"]]
-    assert len(steps) == 2 and all(bridge.has_loops(step) for step in steps)
+    assert len(steps) == 4 and all(bridge.has_loops(step) for step in steps)
     numbers = sorted((step["extern"]["convolution"] for step in steps), key=lambda entry: len(entry["stride"]))
     assert (numbers[0]["stride"], numbers[0]["padding"], numbers[0]["dilation"]) == ([1], [0], [2])
     assert (numbers[1]["stride"], numbers[1]["padding"], numbers[1]["dilation"]) == ([2, 2], [1, 1], [1, 1])
+    assert [entry.get("transposed", False) for entry in numbers] == [False, False, False, True]
+    assert [entry.get("groups", 1) for entry in numbers] == [1, 1, 5, 1]  # in two groups of two channels: not recorded
+    assert output_padding(numbers[1]) == [0, 0] and output_padding(numbers[3]) == [1, 0, 0]
 
 
 def test_the_loops_of_a_convolution_are_its_value(convolved):
@@ -158,7 +165,7 @@ def test_the_loops_of_a_convolution_are_its_value(convolved):
     captured, _ = convolved
     program = captured.programs[0]
     for step in program["steps"]:
-        if step["kind"] != "extern":
+        if step["kind"] != "extern" or "convolution" not in step["extern"]:
             continue
         numbers = step["extern"]["convolution"]
         torch.manual_seed(2)

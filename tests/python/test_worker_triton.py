@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from kernelopt.worker import building, triton_source
+from kernelopt.worker import building, triton_compiler, triton_source
 from kernelopt.worker.errors import CompileError
 
 HEAD = "import triton\nimport triton.language as tl\n\n"
@@ -95,6 +95,84 @@ def test_compiles_without_a_device(tmp_path, monkeypatch):
     assert all(reply["error"]["kind"] == "candidate" for reply in bad) and len(steps) == 4
     (again,) = building.compile_candidates([candidate()], 120, arch="sm_90")
     assert again["cached"] and again["kernels"] == good["kernels"]
+
+
+# Three rows of 8192 held by 64 threads: 384 values a thread, more than it has registers.
+SPILLING = HEAD + """@triton.jit
+def kernel0(b0, b1):
+    x = tl.arange(0, 8192)
+    a = tl.load(b0 + x)
+    s = tl.sum(a, 0)
+    b = tl.load(b0 + 8192 + x) * s
+    c = tl.load(b0 + 16384 + x) * s
+    t = tl.sum(b * c, 0)
+    tl.store(b1 + x, a * t)
+    tl.store(b1 + x + 8192, b * t)
+    tl.store(b1 + x + 16384, c * t)
+"""
+SUMMING = HEAD + """@triton.jit
+def kernel0(b0, b1):
+    x = tl.arange(0, 1024)
+    tl.store(b1 + x, tl.load(b0 + x) / tl.sum(tl.load(b0 + x), 0))
+"""
+
+
+@needs_triton
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_what_a_launch_takes(tmp_path, monkeypatch, arch):
+    monkeypatch.setenv("KERNELOPT_CACHE", str(tmp_path))
+    twice = candidate(SUMMING)
+    twice["launches"].append({**twice["launches"][0], "programs": 7, "cooperative": True})
+    spilling, summing = building.compile_candidates([candidate(SPILLING, warps=2), twice], 120, arch=arch)
+    (spills,) = spilling["kernels"]
+    assert spills["stack_bytes"] > 256 and spills["registers"] <= 255, spills
+    assert spills["shared_bytes"] == 8  # a sum over two warps: one float each
+    # One entry a launch, in their order.
+    assert [(item["name"], item["programs"], item["warps"], item["cooperative"]) for item in summing["kernels"]] == [
+        ("kernel0", 4, 4, False), ("kernel0", 7, 4, True)]
+    assert all(item["shared_bytes"] == 16 and item["stack_bytes"] == 0 and 8 < item["registers"] < 64 for item in summing["kernels"])
+
+
+@needs_triton
+def test_the_assemblers_own_log_says_the_same(tmp_path, monkeypatch):
+    import re
+    import subprocess
+
+    from triton import knobs
+
+    from kernelopt.worker import triton_build, triton_compiler
+
+    monkeypatch.setenv("KERNELOPT_CACHE", str(tmp_path))
+    for source in (SPILLING, SUMMING):
+        item = candidate(source, warps=2)
+        kernel, (launch,) = item["kernels"][0], item["launches"]
+        compiled = triton_build.build(triton_compiler.prepare(kernel), 90, triton_build.job(kernel, launch), str(tmp_path))
+        (tmp_path / "kernel.ptx").write_text(compiled.asm["ptx"])
+        run = subprocess.run([knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", str(tmp_path / "kernel.ptx"), "-o", "/dev/null"],
+                             capture_output=True, text=True, timeout=120)
+        log = run.stdout + run.stderr
+        found = triton_build.resources(compiled)
+        assert found["registers"] == int(re.search(r"Used (\d+) registers", log).group(1)), log
+        assert found["stack_bytes"] == int(re.search(r"(\d+) bytes stack frame", log).group(1)), log
+
+
+@needs_triton
+def test_a_machine_that_cannot_read_binaries_is_not_the_candidates_fault(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNELOPT_CACHE", str(tmp_path))
+    broken = tmp_path / "cuobjdump"
+    broken.write_text("#!/bin/sh\necho release 12.8, V12.8.55\n")
+    broken.chmod(0o755)
+    helpers = triton_compiler._Helpers()
+    monkeypatch.setattr(triton_compiler, "_helpers", helpers)  # helpers that see the setting
+    monkeypatch.setenv("TRITON_CUOBJDUMP_PATH", str(broken))
+    try:
+        (reply,) = building.compile_candidates([candidate()], 120, arch="sm_90")
+    finally:
+        while not helpers._idle.empty():
+            process = helpers._idle.get()
+            process.kill()
+            process.wait()
+    assert reply["error"]["kind"] == "environment" and "cuobjdump says: release 12.8" in reply["error"]["message"]
 
 
 @needs_triton

@@ -64,6 +64,16 @@ CASES = {
     "convolution_1d": (lambda x, w: F.conv1d(x, w, dilation=2), lambda: [torch.randn(2, 24, 31), torch.randn(17, 24, 3)]),
     "convolution_3d": (lambda x, w, y: F.conv3d(x, w, padding=(1, 0, 1)) + y,
                        lambda: [torch.randn(1, 8, 4, 5, 6), torch.randn(16, 8, 3, 2, 3), torch.randn(1, 16, 4, 4, 6)]),
+    "convolution_few_channels": (lambda x, w: F.conv2d(x, w, stride=2), lambda: [torch.randn(2, 3, 9, 8), torch.randn(21, 3, 3, 2)]),
+    "convolution_transposed": (lambda x, w, b: F.relu(F.conv_transpose2d(x, w, None, stride=2, padding=1, output_padding=1) + b[:, None, None]),
+                               lambda: [torch.randn(2, 9, 5, 6), torch.randn(9, 20, 3, 3), torch.randn(20)]),
+    "convolution_transposed_1d": (lambda x, w: F.conv_transpose1d(x, w, dilation=2), lambda: [torch.randn(2, 24, 15), torch.randn(24, 17, 3)]),
+    "convolution_transposed_3d": (lambda x, w: F.conv_transpose3d(x, w, stride=(2, 1, 2), padding=(1, 0, 1)),
+                                  lambda: [torch.randn(1, 8, 3, 4, 3), torch.randn(8, 16, 3, 2, 3)]),
+    "convolution_depthwise": (lambda x, w, b: F.relu(F.conv2d(x, w, None, stride=2, padding=1, groups=6) + b[:, None, None]),
+                              lambda: [torch.randn(2, 6, 9, 8), torch.randn(6, 1, 3, 3), torch.randn(6)]),
+    "convolution_depthwise_volume": (lambda x, w: F.conv3d(x, w, dilation=(1, 2, 1), padding=(1, 1, 0), groups=3),
+                                     lambda: [torch.randn(2, 3, 3, 6, 5), torch.randn(6, 1, 3, 2, 2)]),
     "product_added": (lambda x, y, z: torch.addmm(z, x, y, beta=0.5, alpha=2.0), lambda: [torch.randn(5, 64), torch.randn(64, 8), torch.randn(5, 8)]),
 }
 

@@ -6,7 +6,8 @@ with x zero outside its bounds; a transposed one
 
     out[n, co, o...] = sum over ci, k... of x[n, ci, (o + padding - k*dilation) / stride] * w[ci, co, k...]
 
-with x zero where the division leaves a rest as well. The body says so in full, for digests and regions; beside it the step carries the numbers
+with x zero where the division leaves a rest as well. A depthwise one, with few places of the window, is recorded as the sum that it is for
+each element, without a loop: as the compiler records pooling, so that plans for windows fit. The body says so in full, for digests and regions; beside it the step carries the numbers
 themselves (`convolution` of docs/formats.md), from which references and candidates work.
 
 Self-contained: this module is part of the single-file runtime that optimized.py embeds (see runtime_source()).
@@ -14,14 +15,20 @@ Self-contained: this module is part of the single-file runtime that optimized.py
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import torch
 
 from kernelopt.bridge.products import read_operand
 
 
+_MAX_TAPS = 25  # places of the window of a depthwise convolution, each of which becomes ops of the body
+
+
 def convolution_of(name: str, kernel, entry_of, static_int) -> tuple[dict, dict] | None:
-    """(body, numbers) of an extern node that is an ungrouped float32 convolution, which the library computes in TF32; None for
-    any other call. See product_body for the last two arguments."""
+    """(body, numbers) of an extern node that is an ungrouped or a depthwise float32 convolution, which the library computes in TF32;
+    None for any other call. See product_body for the last two arguments."""
     call = str(getattr(kernel, "python_kernel_name", None) or "").removeprefix("extern_kernels.")
     if type(kernel).__name__ != "ExternKernelAlloc" or call != "convolution" or len(kernel.inputs) != 2:
         return None
@@ -29,7 +36,8 @@ def convolution_of(name: str, kernel, entry_of, static_int) -> tuple[dict, dict]
         return None
     given = dict(kernel.kwargs)
     transposed = bool(given.get("transposed"))
-    if given.get("bias") is not None or given.get("groups", 1) != 1:
+    groups = given.get("groups", 1)
+    if given.get("bias") is not None:
         return None
     x, w = (read_operand(item, entry_of, static_int) for item in kernel.inputs)
     out = read_operand(kernel, entry_of, static_int)
@@ -39,7 +47,10 @@ def convolution_of(name: str, kernel, entry_of, static_int) -> tuple[dict, dict]
     stride, padding, dilation = ([static_int(value) for value in given[key]] for key in ("stride", "padding", "dilation"))
     if not 1 <= rank <= 3 or any(len(values) != rank for values in (stride, padding, dilation)) or min(padding) < 0:
         return None
-    if w["size"][0 if transposed else 1] != x["size"][1] or 0 in (*x["size"], *w["size"], *out["size"]):
+    depthwise = groups == x["size"][1] > 1 and not transposed and w["size"][1] == 1 and math.prod(w["size"][2:]) <= _MAX_TAPS
+    if groups != 1 and not depthwise:
+        return None
+    if w["size"][0 if transposed else 1] * groups != x["size"][1] or 0 in (*x["size"], *w["size"], *out["size"]):
         return None
     for dim in range(rank):
         window = dilation[dim] * (w["size"][2 + dim] - 1) + 1
@@ -52,6 +63,9 @@ def convolution_of(name: str, kernel, entry_of, static_int) -> tuple[dict, dict]
     numbers = {"stride": stride, "padding": padding, "dilation": dilation, "x": x, "w": w, "out": out}
     if transposed:
         numbers["transposed"] = True
+    if depthwise:
+        numbers["groups"] = groups
+        return _depthwise_body(name, numbers, rank), numbers
     return _body(name, numbers, rank), numbers
 
 
@@ -148,6 +162,56 @@ def _body(name: str, numbers: dict, rank: int) -> dict:
     return {"name": name, "ops": ops, "vars": [
         {"name": var, "extent": extent, "kind": "iter" if number < 2 + rank else "reduce"}
         for number, (var, extent) in enumerate(zip(variables, extents))]}
+
+
+def _depthwise_body(name: str, numbers: dict, rank: int) -> dict:
+    x, w, out = (numbers[key] for key in ("x", "w", "out"))
+    extents = out["size"]
+    iters = [f"p{number}" for number in range(len(extents))]
+    several = extents[1] // x["size"][1]  # channels out for each channel in
+    channel = iters[1] if several == 1 else {"floordiv": [iters[1], several]}
+    ops: list[dict] = []
+    used = 0
+
+    def add(op: str, **fields) -> int:
+        nonlocal used
+        ops.append({"id": used, "op": op, **fields})
+        used += 1
+        return used - 1
+
+    total = None
+    for taps in itertools.product(*(range(size) for size in w["size"][2:])):
+        places, mask = [], None
+        for dim, tap in enumerate(taps):
+            start = tap * numbers["dilation"][dim] - numbers["padding"][dim]
+            place = _times(iters[2 + dim], numbers["stride"][dim])
+            places.append({"add": [place, start]} if start else place)
+            bounds = []
+            if start < 0:
+                bounds.append(("ge", 0))
+            if (extents[2 + dim] - 1) * numbers["stride"][dim] + start >= x["size"][2 + dim]:
+                bounds.append(("lt", x["size"][2 + dim]))
+            if bounds:
+                at = add("index_expr", index=places[-1], dtype="int64")
+            for comparison, bound in bounds:
+                inside = add(comparison, args=[at, add("constant", value=bound, dtype="int64")])
+                mask = inside if mask is None else add("and_", args=[mask, inside])
+        index = {"add": [x["offset"], _times(iters[0], x["stride"][0]), {"mul": [x["stride"][1], channel]},
+                         *({"mul": [x["stride"][2 + dim], place]} for dim, place in enumerate(places))]}
+        if mask is None:
+            value = add("load", buffer=x["name"], index=index)
+        else:
+            inner, used = used, used + 1
+            value = add("masked", args=[mask], value=0.0,
+                        block={"ops": [{"id": inner, "op": "load", "buffer": x["name"], "index": index}], "results": [inner]})
+        weight = add("load", buffer=w["name"], index={"add": [
+            w["offset"] + sum(tap * step for tap, step in zip(taps, w["stride"][2:])), _times(iters[1], w["stride"][0])]})
+        product = add("mul", args=[value, weight])
+        total = product if total is None else add("add", args=[total, product])
+    target = {"add": [out["offset"], *(_times(var, step) for var, step in zip(iters, out["stride"]))]}
+    ops.append({"id": -1, "op": "store", "buffer": out["name"], "index": target, "args": [total], "mode": None})
+    return {"name": name, "ops": ops, "vars": [
+        {"name": var, "extent": extent, "kind": "iter"} for var, extent in zip(iters, extents)]}
 
 
 def _times(variable: str, factor: int):

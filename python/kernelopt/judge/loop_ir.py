@@ -209,7 +209,7 @@ def _convolve(numbers, memory):
         return storage.as_strided(operand["size"], operand["stride"], storage.storage_offset() + operand["offset"])
 
     result = torch.convolution(view("x"), view("w"), None, numbers["stride"], numbers["padding"], numbers["dilation"],
-                               numbers.get("transposed", False), output_padding(numbers), 1)
+                               numbers.get("transposed", False), output_padding(numbers), numbers.get("groups", 1))
     view("out").copy_(result)
 
 

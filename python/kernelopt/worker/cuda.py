@@ -45,6 +45,7 @@ def facts():
         "l1_bytes": getattr(properties, "shared_memory_per_multiprocessor", 128 << 10),
         "l2_bytes": properties.L2_cache_size,
         "l3_bytes": 0,
+        **_multiprocessor(properties),
         "memory_bytes": properties.total_memory,
         "uuid": device_uuid(),
         "compiler": "triton",
@@ -52,6 +53,13 @@ def facts():
         "driver": driver_version(),
         "cuda": torch.version.cuda,
     }
+
+
+def _multiprocessor(properties):
+    """What torch tells of a multiprocessor's resources; the engine's table has the rest."""
+    names = {"registers_per_multiprocessor": "regs_per_multiprocessor", "threads_per_multiprocessor": "max_threads_per_multi_processor",
+             "shared_per_multiprocessor": "shared_memory_per_multiprocessor", "shared_per_program": "shared_memory_per_block_optin"}
+    return {name: getattr(properties, theirs) for name, theirs in names.items() if getattr(properties, theirs, None)}
 
 
 def fingerprint(base):

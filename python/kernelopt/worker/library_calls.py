@@ -39,7 +39,7 @@ def _convolution(numbers, tensors):
         call = functools.partial(torch.convolution, x, w, None, numbers["stride"], numbers["padding"], numbers["dilation"], True,
                                  output_padding(numbers), 1)
         return lambda: out.copy_(call())
-    return functools.partial(torch.ops.aten.cudnn_convolution.out, x, w, numbers["padding"], numbers["stride"], numbers["dilation"], 1,
+    return functools.partial(torch.ops.aten.cudnn_convolution.out, x, w, numbers["padding"], numbers["stride"], numbers["dilation"], numbers.get("groups", 1),
                              flags.benchmark, flags.deterministic, flags.allow_tf32, out=out)
 
 

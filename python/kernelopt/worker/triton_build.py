@@ -2,7 +2,7 @@
 (`python -m kernelopt.worker.triton_build`), which share Triton's cache, so that what a helper built the worker only loads.
 
 A helper reads one JSON request a line on its input and answers one line: `{"path", "folder", "arch", "jobs": [job]}` ->
-`{"jobs": [resources]}` or `{"error": {"message", "detail"}}`. A job is {"name", "types", "aligned", "warps", "stages"}, and
+`{"jobs": [resources]}` or `{"error": {"kind", "message", "detail"}}`. A job is {"name", "types", "aligned", "warps", "stages"}, and
 "cooperative" where the launch is.
 """
 
@@ -20,6 +20,10 @@ _SIGNATURE = {
     "float32": "*fp32", "float64": "*fp64", "float16": "*fp16", "bfloat16": "*bf16", "int8": "*i8", "int16": "*i16",
     "int32": "*i32", "int64": "*i64", "uint8": "*u8", "bool": "*i1",
 }
+
+
+class ResourcesUnknown(RuntimeError):
+    """This machine lacks what reads a binary's resources: not the candidate's fault."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -64,24 +68,26 @@ def build(path, arch, item, folder):
 
 
 def resources(compiled):
-    """{registers, stack_bytes (spills and local arrays), shared_bytes} as the binary says; the first two None where no
-    cuobjdump is there."""
-    found = {"registers": None, "stack_bytes": None, "shared_bytes": compiled.metadata.shared}
-    try:
-        from triton import knobs
+    """{registers (a thread), stack_bytes (local memory of a thread: spills and local arrays), shared_bytes (a program)} as the
+    binary says, which needs no device. Raises ResourcesUnknown without Triton's cuobjdump."""
+    from triton import knobs
 
+    try:
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(compiled.asm["cubin"])
             file.flush()
             run = subprocess.run(
                 [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name], capture_output=True, text=True, timeout=30
             )
-    except (OSError, RuntimeError, subprocess.TimeoutExpired, AttributeError):
-        return found
+    except (OSError, RuntimeError, subprocess.TimeoutExpired, AttributeError) as error:
+        raise ResourcesUnknown(f"registers and spills cannot be read, Triton's cuobjdump does not run: {error}") from error
+    # The name of the only kernel comes before its line; helpers are inlined. Triton's shared memory is all dynamic: the binary
+    # does not say it.
     match = re.search(r"REG:(\d+)\s+STACK:(\d+)", run.stdout)
-    if match is not None:
-        found["registers"], found["stack_bytes"] = int(match.group(1)), int(match.group(2))
-    return found
+    if match is None:
+        said = (run.stderr or run.stdout).strip().splitlines() or ["nothing"]
+        raise ResourcesUnknown(f"registers and spills cannot be read, cuobjdump says: {said[-1]}")
+    return {"registers": int(match.group(1)), "stack_bytes": int(match.group(2)), "shared_bytes": compiled.metadata.shared}
 
 
 def describe_error(error):
@@ -102,9 +108,11 @@ def serve(requests, replies):
         try:
             done = [resources(build(request["path"], request["arch"], item, request["folder"])) for item in request["jobs"]]
             reply = {"jobs": done}
+        except ResourcesUnknown as error:
+            reply = {"error": {"kind": "environment", "message": " ".join(str(error).split()), "detail": ""}}
         except Exception as error:
             message, detail = describe_error(error)
-            reply = {"error": {"message": message, "detail": detail}}
+            reply = {"error": {"kind": "candidate", "message": message, "detail": detail}}
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
 

@@ -75,20 +75,28 @@ def _compile_one(candidate, timeout_seconds, arch):
     started = time.perf_counter()
     try:
         built = _builds(candidate)
-        kernels, cached, paths = [], True, []
+        facts, cached, paths = {}, True, []
         for kernel, items in built:
             path = prepare(kernel)
             paths.append(path)
             found, was_cached = _resources(path, arch, items, timeout_seconds)
             cached = cached and was_cached
-            kernels += [{"name": item["name"], "warps": item["warps"], "stages": item["stages"], **facts}
-                        for item, facts in zip(items, found)]
+            facts[kernel["name"]] = (kernel, items, found)
+        kernels = [_launch_facts(launch, *facts[launch["kernel"]]) for launch in candidate["launches"] if launch["kernel"] in facts]
+    except _ResourcesUnknown as error:
+        return {"error": {"kind": "environment", "message": one_line(error), "detail": ""}}
     except CompileError as error:
         return {"error": {"kind": "candidate", "message": one_line(error), "detail": error.detail}}
     return {
         "library": paths[0] if paths else None, "libraries": paths, "seconds": time.perf_counter() - started, "cached": cached,
         "symbols": sorted({kernel["name"] for kernel, _ in built}), "arch": f"sm_{arch}", "kernels": kernels,
     }
+
+
+def _launch_facts(launch, kernel, items, found):
+    """What a launch takes: gate 1 wants it for each one, in their order."""
+    return {"name": launch["kernel"], "programs": launch["programs"], "warps": launch["warps"], "stages": launch["stages"],
+            "cooperative": launch.get("cooperative", False), **found[items.index(triton_build.job(kernel, launch))]}
 
 
 def _builds(candidate):
@@ -130,8 +138,11 @@ def _resources(path, arch, items, timeout_seconds):
         note = os.path.join(folder, hashlib.sha256(text.encode()).hexdigest() + ".json")
         try:
             with open(note) as file:
-                found[i] = json.load(file)
-        except (OSError, ValueError):
+                noted = json.load(file)
+            if not all(type(noted[name]) is int for name in ("registers", "stack_bytes", "shared_bytes")):
+                raise ValueError("an incomplete note")
+            found[i] = noted
+        except (OSError, ValueError, TypeError, KeyError):
             missing.append((i, note))
     if missing:
         request = {"path": path, "folder": folder, "arch": arch, "jobs": [items[i] for i, _ in missing]}
@@ -139,6 +150,10 @@ def _resources(path, arch, items, timeout_seconds):
             found[i] = facts
             triton_source.write_whole(note, json.dumps(facts))
     return [found[i] for i in range(len(items))], not missing
+
+
+class _ResourcesUnknown(Exception):
+    """A helper cannot read what its binaries take."""
 
 
 class _Helpers:
@@ -190,6 +205,8 @@ class _Helpers:
             raise CompileError(f"the compiler {why}") from error
         self._idle.put(process)
         reply = json.loads(line)
+        if reply.get("error", {}).get("kind") == "environment":
+            raise _ResourcesUnknown(reply["error"]["message"])
         if "error" in reply:
             raise CompileError(reply["error"]["message"], reply["error"]["detail"])
         return reply["jobs"]

@@ -32,7 +32,7 @@ nlohmann::json digested(const CandidateParts& parts) {
     nlohmann::json params = nlohmann::json::array();
     for (const auto& param : kernel.params) params.push_back({{"name", param.name}, {"dtype", dtype_name(param.dtype)}, {"role", role_name(param.role)}});
     document["kernels"].push_back({{"name", kernel.name}, {"params", params}});
-    if (kernel.library) document["kernels"].back().update({{"call", "convolution"}, {"numbers", kernel.library->numbers}});
+    if (kernel.library) document["kernels"].back().update({{"call", kernel.library->call}, {"numbers", kernel.library->numbers}});
     else document["kernels"].back()["source"] = kernel.source;
   }
   document["launches"] = nlohmann::json::array();
@@ -76,8 +76,7 @@ Result<Candidate> read_candidate(const nlohmann::json& document) {
       KernelSource source;
       source.name = kernel.at("name");
       if (!kernel.contains("call")) source.source = kernel.at("source");
-      else if (kernel.at("call") == "convolution") source.library = LibraryConvolution{kernel.at("numbers")};
-      else return Error(ErrorCode::kBadInput, "malformed candidate: unknown library call " + kernel.at("call").dump());
+      else source.library = LibraryCall{kernel.at("call"), kernel.at("numbers")};
       for (const auto& param : kernel.at("params")) {
         KO_TRY(auto dtype, parse_dtype(param.at("dtype").get<std::string>()));
         KO_TRY(auto role, parse_role(param.at("role")));

@@ -21,16 +21,17 @@ struct KernelParam {
   ParamRole role;
 };
 
-// A convolution by the library, between kernels of a challenge: two scratch buffers in, a returned one out. `numbers` are those of
-// docs/formats.md, with x, w and out as they lie in these buffers.
-struct LibraryConvolution {
+// A call of the library between kernels of a challenge: two scratch buffers in, a returned one out. `call` and `numbers` are those of
+// docs/formats.md, with the operands as they lie in these buffers.
+struct LibraryCall {
+  std::string call;
   nlohmann::json numbers;
 };
 
 struct KernelSource {
   std::string name, source;
   std::vector<KernelParam> params;
-  std::optional<LibraryConvolution> library;  // then without source; printed by challenges alone
+  std::optional<LibraryCall> library;  // then without source; printed by challenges alone
 };
 
 struct Launch {

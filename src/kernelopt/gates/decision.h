@@ -21,6 +21,9 @@ namespace kernelopt {
   X(kLaunchList, "launch list does not fit the kernels")         \
   X(kFormat, "number format not admitted by the policy")         \
   X(kCompileError, "does not compile")                           \
+  X(kResources, "takes more than a multiprocessor has")          \
+  X(kSpills, "keeps too much in local memory")                   \
+  X(kNotResident, "programs that wait for one another do not all fit at once") \
   X(kRunError, "raised an error")                                \
   X(kCrashed, "ended its process")                               \
   X(kHung, "passed its deadline")                                \

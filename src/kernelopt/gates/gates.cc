@@ -45,6 +45,7 @@ std::optional<RejectReason> misbehaviour(const GroupRun& run) {
 // A library call takes scratch alone, which its kernels have filled, and returns the one buffer that it may.
 std::optional<std::string> library_call_fault(const CandidateParts& parts, const KernelSource& kernel, const Launch& launch) {
   if (parts.language != "triton" || parts.formats.empty()) return "a library call outside a challenge";
+  if (kernel.library->call != "convolution") return "no library call is named " + kernel.library->call;
   if (!kernel.source.empty()) return "library call " + kernel.name + " has a source";
   if (launch.args.size() != 3 || launch.programs != 0) return "library call " + kernel.name + " does not take two buffers and return one";
   for (size_t i = 0; i < launch.args.size(); ++i) {
@@ -74,6 +75,45 @@ std::optional<std::string> launch_list_fault(const CandidateParts& parts) {
     if (kernel->library)
       if (const auto fault = library_call_fault(parts, *kernel, launch)) return fault;
   }
+  return std::nullopt;
+}
+
+// One report for each launch of a kernel with a source, in their order.
+bool answers(const std::vector<LaunchResources>& reported, std::vector<Launch> launches) {
+  std::erase_if(launches, [](const Launch& launch) { return launch.programs == 0; });  // library calls
+  return std::equal(reported.begin(), reported.end(), launches.begin(), launches.end(), [](const LaunchResources& a, const Launch& b) {
+    return a.kernel == b.kernel && a.programs == b.programs && a.warps == b.warps && a.cooperative == b.cooperative;
+  });
+}
+
+json resources_json(const LaunchResources& launch) {
+  return {{"kernel", launch.kernel},       {"programs", launch.programs},       {"warps", launch.warps}, {"cooperative", launch.cooperative},
+          {"registers", launch.registers}, {"stack_bytes", launch.stack_bytes}, {"shared_bytes", launch.shared_bytes}};
+}
+
+std::optional<Rejected> beyond_limits(const LaunchResources& launch, const GpuLimits& gpu) {
+  const auto rejected = [&](RejectReason reason, const char* figure, int64_t value, int64_t limit, json data = json::object()) {
+    data.update({{"kernel", launch.kernel}, {"figure", figure}, {"value", value}, {"limit", limit}});
+    return Rejected{kStatic, reason, std::move(data)};
+  };
+  const int64_t threads = int64_t{launch.warps} * 32;
+  if (threads > gpu.threads_per_program) return rejected(RejectReason::kResources, "threads a program", threads, gpu.threads_per_program);
+  if (launch.registers > gpu.registers_per_thread)
+    return rejected(RejectReason::kResources, "registers a thread", launch.registers, gpu.registers_per_thread);
+  if (launch.shared_bytes > gpu.shared_per_program)
+    return rejected(RejectReason::kResources, "bytes of shared memory a program", launch.shared_bytes, gpu.shared_per_program);
+  const Residency resident = resident_programs(gpu, launch.registers, launch.shared_bytes, threads);
+  json numbers = resources_json(launch);
+  numbers.update({{"multiprocessors", gpu.multiprocessors}, {"resident_per_multiprocessor", resident.programs}, {"bound_by", resident.bound_by}});
+  if (resident.programs == 0) {  // each figure alone is admitted: registers of all its threads
+    const int64_t registers = launch.registers * threads;
+    return rejected(RejectReason::kResources, "registers a program", registers, gpu.registers_per_multiprocessor, std::move(numbers));
+  }
+  if (launch.stack_bytes > tolerance::kMostStackBytes)
+    return rejected(RejectReason::kSpills, "bytes of local memory a thread", launch.stack_bytes, tolerance::kMostStackBytes);
+  const int64_t at_once = resident.programs * gpu.multiprocessors;
+  if (launch.cooperative && launch.programs > at_once)
+    return rejected(RejectReason::kNotResident, "programs", launch.programs, at_once, std::move(numbers));
   return std::nullopt;
 }
 
@@ -116,9 +156,20 @@ Decision<Gate1Pass> Gate1::decide(const Subject& subject, const Observed<Compile
     missing.erase(symbol);
   }
   if (!missing.empty()) return Rejected{kStatic, RejectReason::kEntryPoint, {{"missing", *missing.begin()}}};
+  json launches = json::array();
+  if (subject.candidate->parts().language == "triton") {
+    if (!subject.gpu) return Faulted{kStatic, "the limits of the device are not known", {}};
+    const std::vector<Launch>& wanted = subject.candidate->parts().launches;
+    if (!answers(report.result->launches, wanted)) return Faulted{kStatic, "the compile report does not answer the launch list", {}};
+    for (const LaunchResources& launch : report.result->launches) {
+      if (auto rejected = beyond_limits(launch, *subject.gpu)) return std::move(*rejected);
+      launches.push_back(resources_json(launch));
+    }
+  }
   json evidence = {{"compile_seconds", report.result->seconds.count()},
                    {"symbols", report.result->symbols},
                    {"formats", subject.candidate->parts().formats}};
+  if (!launches.empty()) evidence["launches"] = std::move(launches);
   return Gate1Pass(subject, std::move(evidence));
 }
 

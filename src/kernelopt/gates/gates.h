@@ -12,8 +12,9 @@
 
 namespace kernelopt {
 
-// Static: the source holds only what a kernel may hold, the number formats are admitted, it compiled, and the library
-// defines nothing beside the kernel.
+// Static: the source holds only what a kernel may hold, the number formats are admitted, it compiled, the library defines
+// nothing beside the kernel, and on a GPU every launch fits: registers, shared memory, threads, spills, and all programs at once where
+// they wait for one another.
 class Gate1 {
  public:
   // Without the compile report, for refusing a source before anything compiles it.

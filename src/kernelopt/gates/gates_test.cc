@@ -22,6 +22,93 @@ RejectReason reason(const Decision<Pass>& decision) {
 
 // --- gate 1
 
+// A Triton candidate of two launches of one kernel, on an sm_90.
+Subject triton_subject(int64_t programs, int warps, bool cooperative = false) {
+  CandidateParts parts;
+  parts.language = "triton";
+  parts.group = "g0";
+  parts.kernels = {{"kernel0",
+                    "import triton\nimport triton.language as tl\n\n@triton.jit\ndef kernel0(b0, b1):\n    tl.store(b1, tl.load(b0))\n",
+                    {{"b0", DType::kFloat32, ParamRole::kIn}, {"b1", DType::kFloat32, ParamRole::kOut}}}};
+  parts.launches = {{"kernel0", {"b0", "b1"}, 4, 4, 1}, {"kernel0", {"b0", "b1"}, programs, warps, 1, cooperative}};
+  return {std::make_shared<const Candidate>(std::move(parts)), kDevice, Precision::kAccurate, Change::kRewrite, gpu_limits("sm_90")};
+}
+
+Observed<CompileReport> triton_report(const Subject& subject, int64_t registers, int64_t stack, int64_t shared) {
+  CompileReport report{"k.py", Seconds(1), {"kernel0"}};
+  for (const Launch& launch : subject.candidate->parts().launches)
+    report.launches.push_back({launch.kernel, launch.programs, launch.warps, launch.cooperative, 32, 0, 0});
+  report.launches.back().registers = registers;
+  report.launches.back().stack_bytes = stack;
+  report.launches.back().shared_bytes = shared;
+  return {std::move(report), 1};
+}
+
+TEST(Gate1, RejectsLaunchesBeyondTheDevicesLimits) {
+  const auto rejects = [](RejectReason expected, const char* figure, int64_t value, int64_t limit, int warps, int64_t registers,
+                          int64_t stack, int64_t shared) {
+    const Subject subject = triton_subject(4, warps);
+    const auto decision = Gate1::decide(subject, triton_report(subject, registers, stack, shared));
+    ASSERT_TRUE(decision.rejected()) << figure;
+    EXPECT_EQ(decision.rejected()->reason, expected) << figure;
+    const nlohmann::json& data = decision.rejected()->data;
+    EXPECT_EQ(data["kernel"], "kernel0");
+    EXPECT_EQ(data["figure"], figure);
+    EXPECT_EQ(data["value"], value);
+    EXPECT_EQ(data["limit"], limit);
+  };
+  rejects(RejectReason::kResources, "threads a program", 2048, 1024, 64, 16, 0, 0);
+  rejects(RejectReason::kResources, "registers a thread", 256, 255, 4, 256, 0, 0);
+  rejects(RejectReason::kResources, "bytes of shared memory a program", 232449, 232448, 4, 32, 0, 232449);
+  rejects(RejectReason::kResources, "registers a program", 1024 * 72, 65536, 32, 72, 0, 0);
+  rejects(RejectReason::kSpills, "bytes of local memory a thread", 260, 256, 4, 255, 260, 0);
+
+  const Subject subject = triton_subject(4, 8);
+  const auto decision = Gate1::decide(subject, triton_report(subject, 255, 256, 232448));
+  ASSERT_TRUE(decision.passed());
+  const nlohmann::json& launches = decision.pass().evidence()["launches"];
+  ASSERT_EQ(launches.size(), 2u);
+  EXPECT_EQ(launches[1]["registers"], 255);
+  EXPECT_EQ(launches[1]["stack_bytes"], 256);
+  EXPECT_EQ(launches[1]["shared_bytes"], 232448);
+}
+
+TEST(Gate1, ProgramsThatWaitForOneAnotherMustAllBeResident) {
+  // 168 registers: three warps in each of four partitions, three programs of four warps on each of 132 multiprocessors.
+  const auto decide = [](int64_t programs, int64_t registers, bool cooperative) {
+    const Subject subject = triton_subject(programs, 4, cooperative);
+    return Gate1::decide(subject, triton_report(subject, registers, 0, 16));
+  };
+  EXPECT_TRUE(decide(396, 168, true).passed());
+  EXPECT_TRUE(decide(397, 168, false).passed());
+  EXPECT_TRUE(decide(528, 128, true).passed());
+  const auto decision = decide(397, 168, true);
+  ASSERT_TRUE(decision.rejected());
+  EXPECT_EQ(decision.rejected()->reason, RejectReason::kNotResident);
+  const nlohmann::json& data = decision.rejected()->data;
+  EXPECT_EQ(data["kernel"], "kernel0");
+  EXPECT_EQ(data["value"], 397);
+  EXPECT_EQ(data["limit"], 396);
+  EXPECT_EQ(data["registers"], 168);
+  EXPECT_EQ(data["multiprocessors"], 132);
+  EXPECT_EQ(data["resident_per_multiprocessor"], 3);
+  EXPECT_EQ(data["bound_by"], "registers");
+}
+
+TEST(Gate1, NoTritonCandidatePassesUnmeasured) {
+  Subject subject = triton_subject(4, 4);
+  auto report = triton_report(subject, 32, 0, 0);
+  ASSERT_TRUE(Gate1::decide(subject, report).passed());
+  auto other = report;
+  other.result->launches.pop_back();
+  EXPECT_TRUE(Gate1::decide(subject, other).faulted());
+  other = report;
+  other.result->launches[1].programs = 5;
+  EXPECT_TRUE(Gate1::decide(subject, other).faulted());
+  subject.gpu.reset();
+  EXPECT_TRUE(Gate1::decide(subject, report).faulted());
+}
+
 TEST(Gate1, PassesAGoodCandidate) {
   const auto subject = fake_subject("g0", "a");
   const auto decision = Gate1::decide(subject, good_report());

@@ -194,6 +194,22 @@ Result<CompileReport> read_compile_report(const json& entry) {
   report.seconds = Seconds(fields.number("seconds"));
   report.symbols = fields.texts("symbols");
   KO_RETURN_IF_ERROR(fields.status());
+  if (!fields.has("kernels")) return report;
+  const json& kernels = fields.list("kernels");
+  KO_RETURN_IF_ERROR(fields.status());
+  for (const json& item : kernels) {
+    Fields facts(item, "compile report: kernels");
+    LaunchResources launch;
+    launch.kernel = facts.text("name");
+    launch.programs = facts.integer("programs");
+    launch.warps = static_cast<int>(facts.integer("warps"));
+    launch.cooperative = facts.boolean("cooperative");
+    launch.registers = facts.integer("registers");
+    launch.stack_bytes = facts.integer("stack_bytes");
+    launch.shared_bytes = facts.integer("shared_bytes");
+    KO_RETURN_IF_ERROR(facts.status());
+    report.launches.push_back(std::move(launch));
+  }
   return report;
 }
 

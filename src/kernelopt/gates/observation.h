@@ -43,11 +43,23 @@ struct Comparison {
 };
 Result<Comparison> read_comparison(const nlohmann::json& reply);
 
+// What one launch of a Triton candidate takes, as its binary says.
+struct LaunchResources {
+  std::string kernel;
+  int64_t programs = 0;
+  int warps = 0;
+  bool cooperative = false;
+  int64_t registers = 0;     // a thread
+  int64_t stack_bytes = 0;   // of local memory a thread: spilled registers and local arrays
+  int64_t shared_bytes = 0;  // a program
+};
+
 // One candidate's entry of the reply of `compile`.
 struct CompileReport {
   std::string library;
   Seconds seconds{0};
   std::vector<std::string> symbols;  // defined for others to use
+  std::vector<LaunchResources> launches = {};  // Triton: one a launch, in their order
 };
 // kCandidate, with the compiler's message, where it did not compile.
 Result<CompileReport> read_compile_report(const nlohmann::json& entry);

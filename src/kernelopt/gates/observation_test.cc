@@ -86,6 +86,24 @@ TEST(Replies, CompileRunStitchAndReference) {
             ErrorCode::kEnvironment);
   EXPECT_FALSE(read_compile_report(json::parse(R"({"library": "k.so", "seconds": 1.9})")).ok());
 
+  EXPECT_TRUE(report->launches.empty());
+  json triton = json::parse(R"({"library": "k.py", "seconds": 1.9, "symbols": ["kernel0"], "kernels": [
+    {"name": "kernel0", "programs": 528, "warps": 2, "stages": 1, "cooperative": true, "registers": 167, "stack_bytes": 32,
+     "shared_bytes": 8}]})");
+  const auto resources = read_compile_report(triton);
+  ASSERT_TRUE(resources.ok());
+  ASSERT_EQ(resources->launches.size(), 1u);
+  const LaunchResources& launch = resources->launches[0];
+  EXPECT_EQ(launch.kernel, "kernel0");
+  EXPECT_EQ(launch.programs, 528);
+  EXPECT_EQ(launch.warps, 2);
+  EXPECT_TRUE(launch.cooperative);
+  EXPECT_EQ(launch.registers, 167);
+  EXPECT_EQ(launch.stack_bytes, 32);
+  EXPECT_EQ(launch.shared_bytes, 8);
+  triton["kernels"][0]["registers"] = nullptr;
+  EXPECT_EQ(read_compile_report(triton).error().code(), ErrorCode::kInternal);
+
   const json run = json::parse(R"({"outputs": {}, "inputs_unchanged": true, "guards_intact": true, "deterministic": false,
     "unwritten": 4})");
   const json comparison = {{"structure_equal", true}, {"leaves", {sample_leaf()}}};

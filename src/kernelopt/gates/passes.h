@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "kernelopt/codegen/candidate.h"
 #include "kernelopt/gates/policy.h"
 #include "kernelopt/measure/statistics.h"
+#include "kernelopt/target/gpu_limits.h"
 
 namespace kernelopt {
 
@@ -27,6 +29,7 @@ struct Subject {
   std::string fingerprint;  // of the device
   Precision precision = Precision::kAccurate;
   Change change = Change::kRewrite;
+  std::optional<GpuLimits> gpu = std::nullopt;  // of the device; gate 1 admits no Triton candidate without
 };
 
 class Gate1Pass {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace kernelopt::tolerance {
 
@@ -35,6 +36,12 @@ inline constexpr int kStartSeeds = 2;
 inline constexpr double kMargin = 1.03;  // gate 4: tau(candidate) <= kMargin * tau(baseline); a win is at least this speed-up
 inline constexpr std::chrono::milliseconds kWarmup{25};
 inline constexpr std::chrono::milliseconds kRepetition{100};
+
+// Gate 1 on a GPU, bytes of local memory a thread (spilled registers, local arrays); the other limits are the device's
+// (target/gpu_limits.h). ptxas spills where a thread has all the registers that its program's size leaves it, 64 or more, so that at most
+// 1024 threads are resident: 256 bytes of each fill 256 KiB, the L1 of sm_90, and what is beyond goes to L2 at every use. Below stay the
+// 32 bytes of sin and cos for large arguments, and 88 of a product that splits its operands inside.
+inline constexpr int64_t kMostStackBytes = 256;
 
 // Ours, not DESIGN's. The range of five samples covers their median with 94 %: fewer support no interval.
 inline constexpr int kMinPairs = 5;

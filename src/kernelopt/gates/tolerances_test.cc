@@ -32,6 +32,8 @@ TEST(Tolerances, AreTheDesigns) {
   EXPECT_EQ(tolerance::kRepetition, std::chrono::milliseconds(100));
 }
 
+TEST(Tolerances, SpillsThatFillTheL1) { EXPECT_EQ(tolerance::kMostStackBytes, 256); }
+
 TEST(Tolerances, TheJudgeIsAskedForThem) {
   EXPECT_EQ(tolerances_request(), nlohmann::json::parse(R"([
     {"rtol": 1e-3, "atol": 1e-3, "rms_scaled": true, "error_factor": 4.0},

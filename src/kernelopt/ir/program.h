@@ -41,10 +41,11 @@ struct StridedOperand {
   int64_t offset = 0;
 };
 
-// An ungrouped convolution: x is (image, channel, place…), w (channel out, channel in, window…), of a transposed one (channel in,
+// A convolution: x is (image, channel, place…), w (channel out, channel in, window…), of a transposed one (channel in,
 // channel out, window…).
 struct ConvolutionNumbers {
   bool transposed = false;
+  int64_t groups = 1;  // 1, or of a depthwise convolution the channels in
   std::vector<int64_t> stride, padding, dilation;  // one a spatial dim
   StridedOperand x, w, out;
 };

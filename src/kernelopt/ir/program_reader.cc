@@ -250,6 +250,7 @@ StridedOperand read_operand(const json& document) {
 ConvolutionNumbers read_convolution(const json& document) {
   ConvolutionNumbers numbers;
   if (const json* transposed = find(document, "transposed")) numbers.transposed = transposed->get<bool>();
+  if (const json* groups = find(document, "groups")) numbers.groups = groups->get<int64_t>();
   numbers.stride = document.at("stride").get<std::vector<int64_t>>();
   numbers.padding = document.at("padding").get<std::vector<int64_t>>();
   numbers.dilation = document.at("dilation").get<std::vector<int64_t>>();

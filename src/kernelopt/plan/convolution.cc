@@ -214,7 +214,7 @@ std::optional<Convolution> group_convolution(const Program& program, const Group
     if (step.kind != StepKind::kExtern) continue;
     if (result) return std::nullopt;
     result = of_step(step);
-    if (!result) return std::nullopt;
+    if (!result || step.extern_call.convolution->groups != 1) return std::nullopt;
   }
   if (!result) return std::nullopt;
   const std::string x = result->x.name;

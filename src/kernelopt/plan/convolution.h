@@ -33,10 +33,10 @@ struct Convolution {
 };
 
 // Steps of `program` that a challenge to the convolution `step` would take together, ascending; empty where the step is none
-// that can be challenged.
+// that can be challenged. A depthwise one is among them: its group is planned as generated steps are.
 std::vector<int> convolution_steps(const Program& program, int step);
 
-// What a group made by convolution_steps computes; nothing for any other group.
+// What a group made by convolution_steps around an ungrouped convolution computes; nothing for any other group.
 std::optional<Convolution> group_convolution(const Program& program, const Group& group);
 
 std::vector<ConvolutionPlan> convolution_starts(const Convolution& convolution);

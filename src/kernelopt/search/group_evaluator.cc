@@ -213,7 +213,7 @@ Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candi
   std::vector<size_t> places;
   for (size_t i = 0; i < candidates.size(); ++i) {
     subjects.push_back({std::make_shared<const Candidate>(candidates[i]), context_.fingerprint, context_.precision,
-                        context_.change});
+                        context_.change, context_.gpu});
     if (auto refused = Gate1::scan(subjects[i])) {
       note(candidates[i], 1, Decision<Gate1Pass>(std::move(*refused)), evaluations[i]);
     } else {
@@ -273,7 +273,7 @@ Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candi
 Result<Evaluation> GroupEvaluator::requalify(const Candidate& candidate) {
   KO_RETURN_IF_ERROR(prepare(tolerance::kMinSeeds, context_.change == Change::kChallenge));
   Evaluation evaluation;
-  Subject subject{std::make_shared<const Candidate>(candidate), context_.fingerprint, context_.precision, context_.change};
+  Subject subject{std::make_shared<const Candidate>(candidate), context_.fingerprint, context_.precision, context_.change, context_.gpu};
   KO_TRY(auto reports, compile({&candidate}));
   auto gate1 = Gate1::decide(subject, reports[0]);
   if (!note(candidate, 1, gate1, evaluation)) return evaluation;

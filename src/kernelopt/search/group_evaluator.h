@@ -43,6 +43,7 @@ struct GroupContext {
   uint64_t seed = 0;         // of inputs and bootstrap
   StoppingRule race;
   size_t wanted = 3;         // candidates that the release may try
+  std::optional<GpuLimits> gpu = std::nullopt;  // of a GPU
 };
 
 class GroupEvaluator final : public Evaluator {

@@ -68,8 +68,13 @@ struct Laboratory {
   Laboratory() {
     worker.on_compile = [](const std::vector<json>& candidates) -> Result<std::vector<CompileOutcome>> {
       std::vector<CompileOutcome> outcomes(candidates.size());
-      for (auto& outcome : outcomes)
-        outcome.entry = {{"library", "k"}, {"seconds", 1.0}, {"cached", false}, {"symbols", {"kernel0"}}};
+      for (size_t i = 0; i < outcomes.size(); ++i) {
+        json& entry = outcomes[i].entry;
+        entry = {{"library", "k"}, {"seconds", 1.0}, {"cached", false}, {"symbols", {"kernel0"}}, {"kernels", json::array()}};
+        for (const json& launch : candidates[i].at("launches"))
+          entry["kernels"].push_back({{"name", launch.at("kernel")}, {"programs", launch.at("programs")}, {"warps", launch.at("warps")},
+                                      {"cooperative", false}, {"registers", 32}, {"stack_bytes", 0}, {"shared_bytes", 0}});
+      }
       return outcomes;
     };
     worker.on_run_group = [](const GroupRequest& request) -> Result<GroupOutput> {
@@ -139,6 +144,7 @@ TEST(LanguageAgents, EachAnswerEndsWithItsVerdictAndTheRightOneShips) {
   context.group = {0, "graph0.json", {"op0"}, {"arg0", "buf0"}};
   context.baseline = json::object();
   context.fingerprint = "device";
+  context.gpu = gpu_limits("sm_90");
   GroupEvaluator evaluator(laboratory.worker, laboratory.judge, std::move(context));
   auto source = two_moves();
   BuiltinPlanner builtin(source, Bottleneck::kMemory, 1);

@@ -57,6 +57,17 @@ Result<Target> read_target(const json& hello) {
   KO_RETURN_IF_ERROR(take(*device, "copy_bytes_per_second", target.copy_bytes_per_second));
   KO_RETURN_IF_ERROR(take(*device, "flops_per_second", target.flops_per_second));
   KO_RETURN_IF_ERROR(take(*device, "launch_seconds", target.launch_seconds));
+  if (target.kind == DeviceKind::kCuda) {
+    GpuLimits limits = gpu_limits(target.isa);
+    if (find(*device, "threads")) limits.multiprocessors = target.threads;
+    else target.threads = limits.multiprocessors;
+    // The device's own word outweighs the table.
+    KO_RETURN_IF_ERROR(take(*device, "registers_per_multiprocessor", limits.registers_per_multiprocessor));
+    KO_RETURN_IF_ERROR(take(*device, "shared_per_multiprocessor", limits.shared_per_multiprocessor));
+    KO_RETURN_IF_ERROR(take(*device, "shared_per_program", limits.shared_per_program));
+    KO_RETURN_IF_ERROR(take(*device, "threads_per_multiprocessor", limits.threads_per_multiprocessor));
+    target.gpu = limits;
+  }
   if (target.vector_bits < 64 && target.kind == DeviceKind::kCpu) return malformed("vector_bits below 64");
   return target;
 }

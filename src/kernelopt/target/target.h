@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "kernelopt/base/result.h"
+#include "kernelopt/target/gpu_limits.h"
 
 namespace kernelopt {
 
@@ -22,6 +24,7 @@ struct Target {
   double copy_bytes_per_second = 0;   // read + write, measured
   double flops_per_second = 0;        // fp32, measured or computed
   double launch_seconds = 0;          // an empty kernel call through the stitched program's own launcher
+  std::optional<GpuLimits> gpu;       // of a GPU
   std::string fingerprint;   // opaque: device, torch, compiler, flags, threads; part of every digest and of every pass
 
   int vector_lanes(int64_t element_bytes) const { return static_cast<int>(vector_bits / 8 / element_bytes); }

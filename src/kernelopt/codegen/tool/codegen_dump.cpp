@@ -70,12 +70,14 @@ int main(int argc, char** argv) {
       for (const Body* body : group_bodies(*program, group)) text += print(*body) + "\n";
       header["bodies"] = text;
     }
+    std::vector<KernelPlan> plans;
     if (group.challenge) {
-      std::vector<KernelPlan> plans;
       if (const auto product = group_product(*program, group))
         for (const auto& choice : product_starts(*product)) plans.emplace_back().product = choice;
       if (const auto convolution = group_convolution(*program, group))
         for (const auto& choice : convolution_starts(*convolution)) plans.emplace_back().convolution = choice;
+    }
+    if (!plans.empty()) {
       header["starts"] = plans.size();
       std::cout << header.dump() << "\n";
       for (size_t p = 0; p < plans.size() && p < static_cast<size_t>(starts); ++p) {
@@ -94,14 +96,14 @@ int main(int argc, char** argv) {
       std::cout << header.dump() << "\n";
       continue;
     }
-    std::vector<Move> plans = space->starts();
-    if (plans.size() > static_cast<size_t>(starts)) plans.resize(static_cast<size_t>(starts));
-    const auto more = moves > 0 && !plans.empty() ? space->moves(plans[0].plan) : std::vector<Move>{};
-    header["starts"] = plans.size();
+    std::vector<Move> shown = space->starts();
+    if (shown.size() > static_cast<size_t>(starts)) shown.resize(static_cast<size_t>(starts));
+    const auto more = moves > 0 && !shown.empty() ? space->moves(shown[0].plan) : std::vector<Move>{};
+    header["starts"] = shown.size();
     header["moves"] = more.size();
     std::cout << header.dump() << "\n";
-    for (size_t m = 0; m < more.size() && m < static_cast<size_t>(moves); ++m) plans.push_back(more[m]);
-    for (const auto& move : plans) {
+    for (size_t m = 0; m < more.size() && m < static_cast<size_t>(moves); ++m) shown.push_back(more[m]);
+    for (const auto& move : shown) {
       nlohmann::json line{{"group", g}, {"kind", transform_name(move.kind)}, {"description", move.description}};
       const auto candidate = target.kind == DeviceKind::kCuda ? print_triton(*program, group, move.plan, target) : print_cpp(*program, group, move.plan, target);
       if (candidate.ok()) line["candidate"] = candidate->to_json();

@@ -27,8 +27,8 @@ void ChallengePrinter::declare(const std::string& name, DType type, int64_t elem
   scratch_types_[name] = type;
 }
 
-void ChallengePrinter::add_convolution(const std::string& name, const std::string& x, const std::string& w, const std::string& out,
-                                       int64_t elements, nlohmann::json numbers) {
+void ChallengePrinter::add_call(const std::string& name, LibraryCall call, const std::string& x, const std::string& w, const std::string& out,
+                                int64_t elements) {
   declare(out, scratch_types_.at(x), elements);
   parts_.scratch.back().returned = true;
   KernelSource kernel;
@@ -39,7 +39,7 @@ void ChallengePrinter::add_convolution(const std::string& name, const std::strin
     kernel.params.push_back({arg, scratch_types_.at(arg), ParamRole::kScratch});
     launch.args.push_back(arg);
   }
-  kernel.library = LibraryConvolution{std::move(numbers)};
+  kernel.library = std::move(call);
   parts_.kernels.push_back(std::move(kernel));
   parts_.launches.push_back(std::move(launch));
 }

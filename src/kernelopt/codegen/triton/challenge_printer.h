@@ -27,9 +27,8 @@ class ChallengePrinter {
   // Programs count in 32 bits, memory beyond 2^31 elements in 64.
   std::string index(const std::string& text) const { return wide_ ? "(" + text + ").to(tl.int64)" : text; }
   void declare(const std::string& name, DType type, int64_t elements, bool zeroed = false);
-  // A convolution by the library over scratch x and w; the result becomes scratch `out`.
-  void add_convolution(const std::string& name, const std::string& x, const std::string& w, const std::string& out, int64_t elements,
-                       nlohmann::json numbers);
+  // A call of the library over scratch x and w; the result, of as many elements, becomes scratch `out` of their type.
+  void add_call(const std::string& name, LibraryCall call, const std::string& x, const std::string& w, const std::string& out, int64_t elements);
   // `text`: the indented lines of the function. Takes the helpers gathered so far along.
   void add_kernel(const std::string& name, const Params& params, const std::string& text, int64_t programs, int warps, int stages);
   // The canonical name of a buffer; adds it to the parameters where it is not among them.

@@ -199,7 +199,7 @@ class ConvolutionPrinter : ChallengePrinter {
     numbers["x"] = channels_last(conv_.batch, deep_, conv_.size);
     numbers["w"] = conv_.transposed ? channels_last(deep_, columns_, conv_.window) : channels_last(columns_, deep_, conv_.window);
     numbers["out"] = channels_last(conv_.batch, columns_, conv_.out_size);
-    add_convolution("convolve", "x16", "w16", "y16", conv_.pixels() * columns_, std::move(numbers));
+    add_call("convolve", {"convolution", std::move(numbers)}, "x16", "w16", "y16", conv_.pixels() * columns_);
   }
 
   // What the library has returned, widened, and what follows.
