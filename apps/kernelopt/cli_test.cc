@@ -72,7 +72,8 @@ class Cli : public ::testing::Test {
 
 TEST_F(Cli, UsageErrorsAreStatusTwo) {
   for (const std::string arguments : {"", "dance", "optimize", "optimize a.py --rounds none", "optimize a.py --device abacus",
-                                      "report", "optimize a.py --no-such-option"}) {
+                                      "report", "optimize a.py --no-such-option", "optimize a.py --profiler nvprof",
+                                      "optimize a.py --profiler ncu"}) {
     const auto outcome = run(arguments);
     EXPECT_EQ(outcome.status, 2) << arguments;
     EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
@@ -84,7 +85,7 @@ TEST_F(Cli, HelpAndVersionAreStatusZero) {
   const auto help = run("optimize --help");
   EXPECT_EQ(help.status, 0);
   for (const char* option : {"--device", "--out", "--dtype", "--rounds", "--plans", "--chains", "--beam", "--minutes",
-                             "--seed", "--precision", "--python", "--inputs", "--state-dict", "--json"})
+                             "--seed", "--precision", "--python", "--inputs", "--state-dict", "--json", "--profiler"})
     EXPECT_NE(help.output.find(option), std::string::npos) << option;
   EXPECT_EQ(run("--version").output.substr(0, 10), "kernelopt ");
 }
@@ -189,6 +190,7 @@ TEST(Options, DefaultsAreThePapers) {
   EXPECT_EQ(options.folder, "runs/net");
   EXPECT_EQ(options.precision, Precision::kAccurate);
   EXPECT_FALSE(options.minutes.has_value());
+  EXPECT_EQ(options.profiler, ProfilerChoice::kAuto);
 }
 
 TEST(Options, EveryErrorHasAStatus) {

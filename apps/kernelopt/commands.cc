@@ -134,7 +134,9 @@ Result<int> run_pipeline(const Options& options, Recorder& recorder) {
   KO_RETURN_IF_ERROR(copy_model(options));
   const auto begin = std::chrono::steady_clock::now();
   KO_TRY(auto processes, start(options, display));
-  Pipeline pipeline({*processes.worker, *processes.judge, recorder, display, options, begin, models});
+  const ProfilerSettings profiler{options.profiler, {processes.python, "-m", "kernelopt.worker.profile"}, processes.environment,
+                                  processes.exchange->path()};
+  Pipeline pipeline({*processes.worker, *processes.judge, recorder, display, options, begin, models, profiler});
   auto status = pipeline.optimize();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   stop(processes);

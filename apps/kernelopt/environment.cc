@@ -83,6 +83,8 @@ Result<Processes> start_processes(const ProcessOptions& options) {
     environment["PYTHONPATH"] = present && *present ? *package + ":" + present : *package;
   }
   const auto python = find_python(options.python);
+  processes.python = python;
+  processes.environment = environment;
   const auto make = [&](const std::string& role) {
     auto variables = environment;
     // Huge pages for what the judge compares; the worker's memory stays what a user's process has.

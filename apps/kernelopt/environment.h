@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,8 @@ class ExchangeFolder {
 
 struct Processes {
   std::unique_ptr<ExchangeFolder> exchange;
+  std::string python;
+  std::map<std::string, std::string> environment;  // of each process: package, device, exchange folder
   std::unique_ptr<Worker> worker;
   std::unique_ptr<Judge> judge;
 };

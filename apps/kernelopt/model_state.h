@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "kernelopt/analyst/kernel_metrics.h"
 #include "kernelopt/analyst/roofline.h"
 #include "kernelopt/gates/outcome.h"
 #include "kernelopt/search/group_evaluator.h"
+#include "kernelopt/search/profiler.h"
 #include "kernelopt/search/select.h"
 #include "kernelopt/search/strategy_memory.h"
 #include "kernelopt/target/target.h"
@@ -28,6 +30,7 @@ struct GroupState {
   int copies = 1;                        // equal groups, itself included
   Work work;
   Roofline roofline;
+  std::optional<GroupProfile> profile;   // absent where its search was not worth one
   std::optional<RatioEstimate> time;     // the compiler's kernels against themselves
   double floor_seconds = 0;
   Outlook outlook;
@@ -35,6 +38,10 @@ struct GroupState {
   std::optional<SearchResult> search;
   std::map<std::string, Candidate> candidates;  // written, by digest
   std::vector<std::string> ranked;       // digests that may be released, fastest first
+
+  const KernelMetrics* metrics() const { return profile && profile->metrics ? &*profile->metrics : nullptr; }
+  // From counters where there are some.
+  Diagnosis diagnosis() const { return metrics() ? diagnose(roofline, *metrics()) : roofline.diagnosis; }
 };
 
 struct ModelState {
@@ -52,6 +59,8 @@ struct ModelState {
   std::vector<NotOptimizable> not_optimizable;
   std::vector<GroupState> groups;
   nlohmann::json model_usage = nullptr;     // of language models, by agent
+  // What the profiler did; its groups' profiles are theirs. Absent: nothing was searched.
+  std::optional<Profile> profile;
   StrategyMemory memory, learned;          // what the search reads; what this run adds to the device's
   std::optional<BaselineSound> sound;
   std::vector<nlohmann::json> release_steps;

@@ -102,6 +102,10 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
         ->check(CLI::PositiveNumber);
   }
   for (auto* command : {optimize, bench}) add_size_options(command, options);
+  std::string profiler = profiler_choice_name(options.profiler);
+  optimize->add_option("--profiler", profiler, "Nsight Compute: auto (where it costs little), ncu (also where it costs more) or off")
+      ->check(CLI::IsMember({"auto", "ncu", "off"}))
+      ->capture_default_str();
   std::optional<std::string> llm;
   add_language_model_options(optimize, options, llm);
   auto* ask = app.add_subcommand("ask", "Print the open prompts of a mailbox");
@@ -149,6 +153,9 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   if (memory->parsed()) options.command = Command::kMemory;
   if (!no_memory && !memory_folder.empty()) options.memory = memory_folder;
   options.precision = *parse_precision(precision);
+  options.profiler = *parse_profiler_choice(profiler);
+  if (options.profiler == ProfilerChoice::kNcu && options.model.device != "cuda")
+    return Error(ErrorCode::kBadInput, "--profiler ncu needs --device cuda");
   options.folder_given = !options.folder.empty();
   if (!options.folder_given) options.folder = "runs/" + stem(options.model.path);
   return ParsedArguments(options);

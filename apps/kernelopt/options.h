@@ -9,6 +9,7 @@
 #include "kernelopt/base/result.h"
 #include "kernelopt/llm/client.h"
 #include "kernelopt/gates/policy.h"
+#include "kernelopt/search/profiler.h"
 #include "kernelopt/search/records.h"
 #include "kernelopt/worker/worker.h"
 
@@ -41,6 +42,7 @@ struct Options {
   std::optional<double> minutes;       // per model; wins over sizes
   std::optional<std::string> memory;   // folder of what earlier runs learned; nothing: none is read or kept
   ModelOptions llm;
+  ProfilerChoice profiler = ProfilerChoice::kAuto;
   Precision precision = Precision::kAccurate;
   std::optional<std::string> python;   // --python
   bool json = false;

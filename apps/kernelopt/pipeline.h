@@ -23,6 +23,7 @@ struct PipelineContext {
   const Options& options;
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   LanguageModels models = {};
+  ProfilerSettings profiler = {ProfilerChoice::kOff, {}, {}, ""};
 
   // Seconds until --minutes are over; nothing without the option.
   std::optional<double> seconds_left() const;
@@ -60,6 +61,8 @@ class Pipeline {
   Status time_groups();
   Status search();
   Status load_memory();
+  // Counts what the compiler's kernels of these groups do, or says in the state why not.
+  Status profile(const std::vector<size_t>& groups);
   Status save_memory();
   Status search_group(size_t index, double seconds);
   Result<std::vector<Observed<Comparison>>> audit_group(const GroupState& group);

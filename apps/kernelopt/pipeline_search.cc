@@ -340,6 +340,7 @@ Status Pipeline::search() {
     return state_.groups[a].outlook.possible_gain() > state_.groups[b].outlook.possible_gain();
   });
   KO_RETURN_IF_ERROR(load_memory());
+  KO_RETURN_IF_ERROR(profile(open));
   double reserve = 0;
   // The release stitches and compares like the audit, a few times over.
   if (const auto left = context_.seconds_left())
@@ -362,6 +363,43 @@ Status Pipeline::search() {
   }
   state_.model_usage = usage_of(context_.models);
   return save_memory();
+}
+
+// As the memory, a resumed run goes on with the numbers of its first part: they decide what is proposed.
+Status Pipeline::profile(const std::vector<size_t>& open) {
+  std::vector<ProfileJob> jobs;
+  std::vector<size_t> places;
+  for (size_t i : open) {
+    const auto& group = state_.groups[i];
+    if (early_stop(group.outlook, 1.0)) continue;
+    jobs.push_back({group.ref, *group.baseline, group.work.bytes_read + group.work.bytes_written});
+    places.push_back(i);
+  }
+  if (jobs.empty()) return ok_status();
+  std::map<std::string, size_t> by_digest;
+  for (size_t i : places) by_digest.emplace(state_.groups[i].group.digest, i);
+  KO_TRY(auto recorded, context_.recorder.all("profile"));
+  if (!recorded.empty()) {
+    state_.profile = profile_of_json(recorded.front());
+    const auto digests = recorded.front().at("digests").get<std::vector<std::string>>();
+    for (size_t n = 0; n < digests.size() && n < state_.profile->groups.size(); ++n)
+      if (const auto found = by_digest.find(digests[n]); found != by_digest.end())
+        state_.groups[found->second].profile = state_.profile->groups[n];
+    return ok_status();
+  }
+  show("profile");
+  const double seconds = ncu_seconds(context_.profiler.choice, context_.options.minutes, context_.seconds_left());
+  KO_TRY(state_.profile, profile_groups(jobs, context_.profiler, state_.target.kind == DeviceKind::kCuda, seconds,
+                                        context_.options.model.seed, context_.worker, context_.judge));
+  state_.stage_seconds["search: profile"] += state_.profile->seconds;
+  auto document = profile_to_json(*state_.profile);
+  document["digests"] = json::array();
+  for (size_t n = 0; n < places.size(); ++n) {
+    auto& group = state_.groups[places[n]];
+    group.profile = state_.profile->groups[n];
+    document["digests"].push_back(group.group.digest);
+  }
+  return context_.recorder.add("profile", document);
 }
 
 // A resumed run has to propose what its first part did, so it goes on with the memory of then.
@@ -423,7 +461,7 @@ Status Pipeline::search_group(size_t index, double seconds) {
   const auto begin = std::chrono::steady_clock::now();
   double best = 1.0;
   std::vector<std::string> model_failures;  // of language models
-  const Bottleneck bottleneck = bottleneck_of(group.roofline.diagnosis);
+  const Bottleneck bottleneck = bottleneck_of(group.diagnosis());
   LearningPredictor predictor(bottleneck, &state_.memory.model());
   BuiltinPlanner builtin(*plans, bottleneck, context_.options.model.seed, &state_.memory, &predictor);
   PrintingExecutor printer(program, group.group, state_.target);
@@ -435,6 +473,8 @@ Status Pipeline::search_group(size_t index, double seconds) {
                                         group.baseline.value_or(json()), state_.target),
                     [&] { return seconds - std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); }, failed,
                     models.timeout_seconds};
+    if (group.metrics())
+      asked.facts.diagnosis += fmt::format("; measured by Nsight Compute: {} ({})", diagnosis_name(group.diagnosis()), metrics_text(*group.metrics()));
     asked.facts.memory = state_.memory.empty() ? "nothing yet" : state_.memory.text();
     asked.facts.history = "nothing yet";
     return asked;

@@ -159,6 +159,16 @@ json memory_json(const ModelState& state, const Options& options) {
   return {{"folder", optional_json(options.memory)}, {"known", plain(state.memory)}, {"learned", plain(state.learned)}};
 }
 
+constexpr const char* kSubstitute = "time over floor";
+
+json profiler_json(const ModelState& state, const Options& options) {
+  if (!state.profile) return nullptr;  // nothing was searched
+  return {{"asked", profiler_choice_name(options.profiler)},
+          {"used", state.profile->counted ? "ncu" : kSubstitute},
+          {"reason", state.profile->reason.empty() ? json(nullptr) : json(state.profile->reason)},
+          {"seconds", state.profile->seconds}};
+}
+
 json ranking_json(const SearchResult& search) {
   const auto quality = ranking_quality(search.attempts);
   return {{"spearman", quality.spearman ? json(*quality.spearman) : json(nullptr)}, {"attempts", quality.attempts}};
@@ -206,7 +216,8 @@ json make_dispatch_map(const ModelState& state) {
                   {"share", nullptr},
                   {"floor_seconds", nullptr},
                   {"headroom", nullptr},
-                  {"diagnosis", nullptr}};
+                  {"diagnosis", nullptr},
+                  {"profile", nullptr}};
     if (group.time) {
       const double seconds = group.time->baseline.count();
       entry["seconds"] = seconds;
@@ -215,8 +226,14 @@ json make_dispatch_map(const ModelState& state) {
         entry["floor_seconds"] = group.floor_seconds;
         entry["headroom"] = seconds / group.floor_seconds;
       }
-      entry["diagnosis"] = diagnosis_name(group.roofline.diagnosis);
+      entry["diagnosis"] = diagnosis_name(group.diagnosis());
     }
+    if (group.profile)
+      entry["profile"] = {{"profiler", group.metrics() ? "ncu" : kSubstitute},
+                          {"metrics", group.metrics() ? metrics_to_json(*group.metrics()) : json(nullptr)},
+                          {"memory_use", group.roofline.memory_use},
+                          {"compute_use", group.roofline.compute_use},
+                          {"resources", group.profile->resources}};
     if (group.search)
       entry["search"] = {{"stop", search_stop_name(group.search->stop)},
                          {"reason", group.search->stop_reason},
@@ -280,6 +297,7 @@ Result<json> make_report(const ModelState& state, const Options& options, const 
                  {"calls_to_pay", nullptr},
                  {"language_models", state.model_usage},
                  {"memory", memory_json(state, options)},
+                 {"profiler", profiler_json(state, options)},
                  {"notes", state.notes}};
   const double best = state.mode_seconds(state.best_mode), max_autotune = state.mode_seconds("max-autotune");
   report["mode_choice_gain"] = best > 0 && max_autotune > 0 ? json(max_autotune / best) : json(nullptr);
@@ -346,6 +364,8 @@ std::string dispatch_text(const json& map) {
       if (group.at("equal_to").is_number()) continue;  // shown once
       std::string note = group["kept"].is_string() ? "kept: " + group["kept"].get<std::string>()
                          : group["diagnosis"].is_string() ? group["diagnosis"].get<std::string>() : "";
+      if (const auto profile = group.value("profile", json()); profile.is_object() && profile["metrics"].is_object())
+        note += " (" + metrics_text(metrics_of_json(profile["metrics"])) + ")";
       if (group.contains("search"))
         note += fmt::format("; search: {} after {} ({})", group["search"]["stop"].get<std::string>(),
                             group["search"]["attempts"].get<int>(), group["search"]["reason"].get<std::string>());
@@ -390,6 +410,10 @@ std::string report_text(const json& report) {
       text += fmt::format("{} {}: {} requests, {} tokens in, {} out, {:.2f} dollars\n", agent, model["model"].get<std::string>(),
                           model["usage"]["requests"].get<int64_t>(), model["usage"]["input_tokens"].get<int64_t>(),
                           model["usage"]["output_tokens"].get<int64_t>(), model["usage"]["dollars"].get<double>());
+  if (const auto profiler = report.value("profiler", json()); profiler.is_object()) {
+    text += fmt::format("profiler: {}, {:.1f} s", profiler["used"].get<std::string>(), profiler["seconds"].get<double>());
+    text += profiler["reason"].is_string() ? " (" + profiler["reason"].get<std::string>() + ")\n" : "\n";
+  }
   if (!report.at("speedup_max_autotune").is_null())
     text += fmt::format("against max-autotune: {:.2f}x\n", report["speedup_max_autotune"]["value"].get<double>());
   if (report.at("rho").is_number()) text += fmt::format("rho: {:.2f}\n", report["rho"].get<double>());

@@ -33,6 +33,7 @@ json run_to_json(const Options& options) {
             {"dollars", options.llm.limits.most_dollars},
             {"prices", {options.llm.limits.input_price, options.llm.limits.output_price}},
             {"timeout", options.llm.timeout_seconds}}},
+          {"profiler", profiler_choice_name(options.profiler)},
           {"minutes", options.minutes ? json(*options.minutes) : json(nullptr)},
           {"precision", precision_name(options.precision)}};
 }
@@ -57,6 +58,7 @@ Options options_of_run(const json& run, Options options) {
     options.llm.timeout_seconds = llm.at("timeout");
   }
   if (!options.minutes && !run.at("minutes").is_null()) options.minutes = run["minutes"].get<double>();
+  options.profiler = parse_profiler_choice(run.value("profiler", "auto")).value_or(ProfilerChoice::kAuto);
   options.precision = *parse_precision(run.at("precision").get<std::string>());
   return options;
 }

@@ -1,10 +1,12 @@
 """Worker and judge on a CUDA device, over their pipes as the engine runs them."""
 
+import csv
 import fcntl
 import json
 import os
 import re
 import select
+import shutil
 import statistics
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import tempfile
 import time
 
 import pytest
-from worker_process import WorkerProcess
+from worker_process import ROOT, WorkerProcess
 
 ROWS, COLUMNS = 512, 4096
 N = ROWS * COLUMNS
@@ -275,6 +277,43 @@ def test_the_compilers_own_kernel(worker, judge, folder, inputs):
     a, b = map(statistics.median, timed["samples"])
     print("compiler", a, "candidate", b)
     assert 0.7 < a / b < 1.4
+    # It has run, so its configuration is chosen and the resource report is there.
+    (again,) = worker.call("compile", candidates=[baseline])["candidates"]
+    (kernel,) = again["kernels"]
+    assert kernel["registers"] > 0 and kernel["stack_bytes"] == 0 and kernel["warps"] >= 1, kernel
+
+
+def profile_command(folder, inputs, candidates):
+    """(command, environment) of what Nsight Compute starts, over one group."""
+    group = {"program": str(folder / "program.json"), "group": ["op0"], "candidates": candidates, "inputs": inputs}
+    (folder / "profile.json").write_text(json.dumps({"groups": [group]}))
+    environment = dict(os.environ, PYTHONPATH=str(ROOT / "python"), KERNELOPT_DEVICE="cuda", KERNELOPT_CACHE=str(folder / "cache"),
+                       KERNELOPT_EXCHANGE=str(folder / "exchange"))
+    return [sys.executable, "-m", "kernelopt.worker.profile", str(folder / "profile.json")], environment
+
+
+def test_what_ncu_starts_names_the_candidate_that_fails(folder, inputs):
+    command, environment = profile_command(folder, inputs, [compiler_kernel(folder), candidate("not Python"), candidate()])
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("kernelopt.worker.profile: ")]
+    assert len(said) == 1 and said[0].startswith("kernelopt.worker.profile: group 0, candidate 1: "), said
+
+
+def test_ncu_counts_each_candidate_behind_its_mark(folder, inputs):
+    if shutil.which("ncu") is None:
+        pytest.skip("no ncu")
+    command, environment = profile_command(folder, inputs, [compiler_kernel(folder), candidate()])
+    done = subprocess.run(["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--target-processes",
+                           "application-only", "--profile-from-start", "off", "--section", "SpeedOfLight", *command],
+                          env=environment, capture_output=True, text=True, timeout=300)
+    if "ERR_NVGPUCTRPERM" in done.stdout + done.stderr:
+        pytest.skip("counters are not permitted")
+    lines = done.stdout.splitlines()
+    rows = list(csv.DictReader(lines[next(i for i, line in enumerate(lines) if line.startswith('"ID"')):]))[1:]
+    names = [row["Kernel Name"].partition("(")[0] for row in rows]
+    assert len(names) == 4 and names[0] == names[2] == "kernelopt_mark" and names[3] == "kernel0", names
+    assert 0 < float(rows[3]["gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"].replace(",", "")) <= 110
 
 
 def test_models(worker, judge, folder):

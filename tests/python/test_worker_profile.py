@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from kernelopt import exchange
-from kernelopt.worker import profile
+from kernelopt.worker import building, profile
 from test_worker_groups import ADD, COLUMNS, N, ROWS, candidate, program
 
 
@@ -66,6 +67,22 @@ def test_a_candidate_that_does_not_compile_keeps_its_mark(request_of, monkeypatc
     assert len(failures) == 1 and failures[0].startswith("group 0, candidate 0: ")
 
 
+def test_a_group_without_memory_keeps_its_marks(request_of, monkeypatch):
+    from kernelopt.worker import group_memory
+
+    whole = group_memory.GroupMemory
+
+    def small(group, candidates, *rest):
+        if len(candidates) == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 80 GiB")
+        return whole(group, candidates, *rest)
+
+    monkeypatch.setattr(group_memory, "GroupMemory", small)
+    events, failures = watched(request_of([candidate(ADD), candidate(ADD)], [candidate(ADD)]), monkeypatch)
+    assert events == ["start", "mark", "mark", "stop", 0, "start", "mark", 0, "stop"]
+    assert len(failures) == 1 and failures[0].startswith("group 0: CUDA out of memory.") and "\n" not in failures[0]
+
+
 def test_bad_requests_end_with_one_line(tmp_path):
     def run(*arguments):
         return subprocess.run([sys.executable, "-m", "kernelopt.worker.profile", *arguments], capture_output=True, text=True)
@@ -78,3 +95,17 @@ def test_bad_requests_end_with_one_line(tmp_path):
         request.write_text(json.dumps({"groups": []}))
         refused = run(str(request))
         assert refused.returncode == 3 and refused.stderr.strip().splitlines()[-1].endswith("no CUDA device that torch can use")
+
+
+def test_the_compilers_tuned_kernel_says_what_it_takes():
+    config = SimpleNamespace(num_warps=4, num_stages=2)
+    tuned = SimpleNamespace(launchers=[SimpleNamespace(config=config, n_regs=32, n_spills=3, shared=1024)])
+    assert building.inductor_resources("triton_poi_0", tuned) == [
+        {"name": "triton_poi_0", "warps": 4, "stages": 2, "registers": 32, "stack_bytes": 12, "shared_bytes": 1024}
+    ]
+    # A launcher of a binary that was not loaded does not know.
+    silent = SimpleNamespace(launchers=[SimpleNamespace(config=config, n_regs=None, n_spills=None, shared=0)])
+    assert building.inductor_resources("k", silent)[0]["stack_bytes"] is None
+    # Before tuning it is not known which configuration will run.
+    assert building.inductor_resources("k", SimpleNamespace(launchers=[])) == []
+    assert building.inductor_resources("k", SimpleNamespace(launchers=[tuned, tuned])) == []

@@ -43,8 +43,21 @@ def compile_candidates(candidates, timeout_seconds=60, progress=lambda *_: None,
 def _compile_inductor(candidate):
     started = time.perf_counter()
     try:
-        launching.load_inductor_kernels(candidate)
+        loaded = launching.load_inductor_kernels(candidate)
     except CompileError as error:
         return {"error": {"kind": "candidate", "message": one_line(error), "detail": error.detail}}
     names = [kernel["name"] for kernel in candidate["kernels"]]
-    return {"library": None, "libraries": [], "seconds": time.perf_counter() - started, "cached": False, "symbols": sorted(names)}
+    return {"library": None, "libraries": [], "seconds": time.perf_counter() - started, "cached": False, "symbols": sorted(names),
+            "kernels": [facts for name, kernel in loaded.items() for facts in inductor_resources(name, kernel)]}
+
+
+def inductor_resources(name, kernel):
+    """[what `compile` says of a kernel]: empty until the compiler's tuner has chosen one configuration."""
+    launchers = getattr(kernel, "launchers", None) or []
+    if len(launchers) != 1:
+        return []
+    launcher, = launchers
+    spills = getattr(launcher, "n_spills", None)  # Triton counts words
+    return [{"name": name, "warps": launcher.config.num_warps, "stages": launcher.config.num_stages,
+             "registers": getattr(launcher, "n_regs", None), "stack_bytes": None if spills is None else 4 * spills,
+             "shared_bytes": getattr(launcher, "shared", None)}]

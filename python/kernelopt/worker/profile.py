@@ -14,7 +14,7 @@ import json
 import sys
 
 from kernelopt import protocol
-from kernelopt.protocol import ProtocolError, required
+from kernelopt.protocol import ProtocolError, one_line, required
 
 MARK = "kernelopt_mark"
 
@@ -26,7 +26,11 @@ def observe(request, mark, start, stop):
 
     failures = []
     for place, params in enumerate(required(request, "groups")):
-        calls, device, memory = _prepared(params, f"group {place}", failures)
+        try:
+            calls, device, memory = _prepared(params, f"group {place}", failures)
+        except RuntimeError as error:  # out of memory; the next group may be smaller
+            failures.append(f"group {place}: {one_line(error)}")
+            calls, device, memory = [None] * len(params["candidates"]), None, None
         start()
         try:
             for position, call in enumerate(calls):

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <map>
 
+#include <fmt/format.h>
+
 #include "kernelopt/base/check.h"
 
 namespace kernelopt {
@@ -22,6 +24,26 @@ constexpr const char* kL2Hits = "lts__t_sector_hit_rate.pct";
 constexpr const char* kSectors = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio";
 constexpr const char* kWaitMemory = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio";
 constexpr const char* kWaitBarrier = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio";
+
+constexpr std::pair<const char*, std::optional<double> KernelMetrics::*> kNumbers[] = {
+    {"compute_use", &KernelMetrics::compute_use},
+    {"memory_use", &KernelMetrics::memory_use},
+    {"dram_use", &KernelMetrics::dram_use},
+    {"l2_use", &KernelMetrics::l2_use},
+    {"l1_use", &KernelMetrics::l1_use},
+    {"achieved_occupancy", &KernelMetrics::achieved_occupancy},
+    {"theoretical_occupancy", &KernelMetrics::theoretical_occupancy},
+    {"waves", &KernelMetrics::waves},
+    {"dram_bytes", &KernelMetrics::dram_bytes},
+    {"l2_hit_rate", &KernelMetrics::l2_hit_rate},
+    {"sectors_per_load", &KernelMetrics::sectors_per_load},
+    {"stalled_on_memory", &KernelMetrics::stalled_on_memory},
+    {"stalled_on_barrier", &KernelMetrics::stalled_on_barrier}};
+constexpr std::pair<const char*, std::optional<int64_t> KernelMetrics::*> kCounts[] = {
+    {"registers", &KernelMetrics::registers},
+    {"shared_bytes", &KernelMetrics::shared_bytes},
+    {"threads", &KernelMetrics::threads},
+    {"blocks", &KernelMetrics::blocks}};
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
@@ -299,6 +321,45 @@ Diagnosis diagnose(const Roofline& roofline, const KernelMetrics& metrics) {
   if (roofline.diagnosis == Diagnosis::kNearOptimal) return roofline.diagnosis;
   const auto counted = diagnose(metrics);
   return counted == Diagnosis::kUnknown ? roofline.diagnosis : counted;
+}
+
+nlohmann::json metrics_to_json(const KernelMetrics& metrics) {
+  nlohmann::json document = {{"kernel", metrics.kernel}, {"occupancy_limit", occupancy_limit_name(metrics.occupancy_limit)}};
+  if (metrics.duration) document["duration_seconds"] = metrics.duration->count();
+  for (const auto& [name, field] : kNumbers)
+    if (metrics.*field) document[name] = *(metrics.*field);
+  for (const auto& [name, field] : kCounts)
+    if (metrics.*field) document[name] = *(metrics.*field);
+  return document;
+}
+
+KernelMetrics metrics_of_json(const nlohmann::json& document) {
+  KernelMetrics metrics;
+  metrics.kernel = document.value("kernel", "");
+  const auto limit = document.value("occupancy_limit", "");
+  for (const auto known : {OccupancyLimit::kRegisters, OccupancyLimit::kSharedMemory, OccupancyLimit::kWarps, OccupancyLimit::kBlocks,
+                           OccupancyLimit::kBarriers})
+    if (limit == occupancy_limit_name(known)) metrics.occupancy_limit = known;
+  if (document.contains("duration_seconds")) metrics.duration = Seconds(document["duration_seconds"].get<double>());
+  for (const auto& [name, field] : kNumbers)
+    if (document.contains(name)) metrics.*field = document[name].get<double>();
+  for (const auto& [name, field] : kCounts)
+    if (document.contains(name)) metrics.*field = document[name].get<int64_t>();
+  return metrics;
+}
+
+std::string metrics_text(const KernelMetrics& metrics) {
+  std::string text;
+  const auto say = [&](const char* what, std::optional<double> fraction) {
+    if (fraction) text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", what, *fraction * 100);
+  };
+  say("compute", metrics.compute_use);
+  say("memory", metrics.memory_use);
+  say("DRAM", metrics.dram_use);
+  say("L2", metrics.l2_use);
+  say("occupancy", metrics.achieved_occupancy);
+  if (metrics.registers) text += fmt::format("{}{} registers", text.empty() ? "" : ", ", *metrics.registers);
+  return text;
 }
 
 }  // namespace kernelopt

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "kernelopt/analyst/roofline.h"
 #include "kernelopt/base/result.h"
 
@@ -59,5 +61,12 @@ KernelMetrics combined(const std::vector<KernelMetrics>& launches);
 // The group's diagnosis where both are known: near its floor there is nothing to gain, whatever the counters say; else the
 // counters, which see how the time is spent, before the roofline, which only sees how much.
 Diagnosis diagnose(const Roofline& roofline, const KernelMetrics& metrics);
+
+// For journal and report: numbers by the names above, seconds as duration_seconds, what is absent left out.
+nlohmann::json metrics_to_json(const KernelMetrics& metrics);
+KernelMetrics metrics_of_json(const nlohmann::json& document);
+
+// The shares in one line, for people and prompts.
+std::string metrics_text(const KernelMetrics& metrics);
 
 }  // namespace kernelopt

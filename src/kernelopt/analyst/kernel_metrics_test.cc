@@ -164,5 +164,22 @@ TEST(KernelMetricsTest, TheFloorDecidesWhatIsNearOptimal) {
   EXPECT_EQ(diagnose(roofline, KernelMetrics{}), Diagnosis::kUnderutilized);
 }
 
+TEST(KernelMetricsTest, JsonKeepsEveryNumberAndInventsNone) {
+  const auto parsed = parse_ncu(sample("known_kernels.csv"));
+  ASSERT_TRUE(parsed.ok());
+  for (const auto& metrics : *parsed) {
+    const auto document = metrics_to_json(metrics);
+    EXPECT_EQ(metrics_to_json(metrics_of_json(document)), document);
+  }
+  const auto copy = metrics_to_json((*parsed)[0]);
+  EXPECT_EQ(copy.at("occupancy_limit"), "registers");
+  EXPECT_NEAR(copy.at("duration_seconds").get<double>(), 252.35e-6, 1e-12);
+  EXPECT_EQ(copy.at("blocks"), 32768);
+  EXPECT_EQ(copy.size(), 20u);  // all of them
+  EXPECT_FALSE(metrics_to_json((*parsed)[1]).contains("sectors_per_load"));
+  EXPECT_EQ(metrics_of_json(copy).occupancy_limit, OccupancyLimit::kRegisters);
+  EXPECT_EQ(metrics_text((*parsed)[0]), "compute 11 %, memory 92 %, DRAM 92 %, L2 57 %, occupancy 70 %, 40 registers");
+}
+
 }  // namespace
 }  // namespace kernelopt
