@@ -19,6 +19,7 @@
 #include "bench_children.h"
 #include "bench_table.h"
 #include "commands.h"
+#include "kernelopt/base/digest.h"
 #include "kernelopt/worker/interrupt.h"
 #include "report.h"
 
@@ -85,6 +86,13 @@ bool selected(const std::string& name, const std::vector<std::string>& patterns)
     }
   }
   return false;
+}
+
+// Nothing where there is no such file.
+std::optional<std::string> file_digest(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  return sha256_hex(std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
 }
 
 Status make_out(const std::string& folder) {
@@ -182,11 +190,19 @@ class Bench {
     for (size_t i = 0; i < files.size(); ++i) {
       const auto folder = out_ / files[i].level / files[i].name;
       const auto known = problem(files[i].level, files[i].name);
-      if (!known.report.is_null() || attempts(folder) >= kMostAttempts) {
+      const auto digest = file_digest(files[i].path).value_or("");
+      const auto made_of = problem_digest(folder);
+      const bool changed = made_of && *made_of != digest;
+      if (changed) {
+        fmt::print(stderr, "{}/{} was changed since it was run; it is run again\n", files[i].level, files[i].name);
+        KO_RETURN_IF_ERROR(drop_result(folder));
+      }
+      if (!changed && (!known.report.is_null() || attempts(folder) >= kMostAttempts)) {
         ++finished;
         continue;
       }
       KO_RETURN_IF_ERROR(make_out(folder.string()));
+      KO_RETURN_IF_ERROR(write_problem(folder, digest));
       // A resumed run that failed is started anew: its journal may be what made it fail.
       const bool resume = fs::exists(folder / "journal.sqlite") && failure(folder).value("command", "") != "resume";
       command_of.push_back(resume ? "resume" : "optimize");
@@ -226,6 +242,33 @@ class Bench {
   }
 
  private:
+  // Of the problem file that the folder's result was made of; nothing where that is not known.
+  static std::optional<std::string> problem_digest(const fs::path& folder) {
+    if (fs::exists(folder / "problem.json")) {
+      auto document = read_json((folder / "problem.json").string());
+      if (document.ok() && document->is_object() && document->value("digest", json()).is_string())
+        return document->at("digest").get<std::string>();
+    }
+    return file_digest(folder / "model.py");  // folders of earlier versions have the copy alone
+  }
+  static Status write_problem(const fs::path& folder, const std::string& digest) {
+    return write_text((folder / "problem.json").string(), json{{"digest", digest}, {"kernelopt", KERNELOPT_VERSION}}.dump(1) + "\n");
+  }
+  // The journal, which holds what was measured, is kept under another name. problem.json goes on to say the old digest until
+  // all of this is done.
+  static Status drop_result(const fs::path& folder) {
+    int number = 1;
+    while (fs::exists(folder / fmt::format("journal-{}.sqlite", number))) ++number;
+    std::error_code error;
+    for (const char* suffix : {"-wal", "-shm", ""}) {
+      const auto journal = folder / (std::string("journal.sqlite") + suffix);
+      if (fs::exists(journal)) fs::rename(journal, folder / (fmt::format("journal-{}.sqlite", number) + suffix), error);
+      if (error) return Error(ErrorCode::kBadInput, fmt::format("cannot move {}: {}", journal.string(), error.message()));
+    }
+    for (const char* name : {"report.json", "optimized.py", "failure.json", "model.py"}) fs::remove(folder / name, error);
+    return ok_status();
+  }
+
   static json failure(const fs::path& folder) {
     if (!fs::exists(folder / "failure.json")) return json::object();
     auto document = read_json((folder / "failure.json").string());
@@ -282,6 +325,8 @@ class Bench {
 
   // Keeps a failure in the run folder; a run that came to its outcome clears it.
   Status record(const fs::path& folder, const ChildEnd& end, const std::string& command) const {
+    // The file may have changed between the listing and the start of the run.
+    if (const auto used = file_digest(folder / "model.py")) KO_RETURN_IF_ERROR(write_problem(folder, *used));
     auto report = read_json((folder / "report.json").string());
     std::error_code error;
     if (report.ok() && is_finished_report(*report)) {

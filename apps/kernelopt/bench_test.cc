@@ -215,6 +215,22 @@ TEST_F(BenchRun, InterruptKeepsWhatIsFinishedAndResumes) {
   EXPECT_EQ(table()["all"]["optimized"], 2);
 }
 
+TEST_F(BenchRun, ChangedProblemIsRunAgain) {
+  problem("a.py");
+  problem("b.py");
+  fake("touch $dir/journal.sqlite\ncp $root/report $dir/report.json");
+  ASSERT_EQ(*run(), 0);
+  ASSERT_EQ(*run(), 0);
+  EXPECT_EQ(text("starts"), "optimize a\noptimize b\n");
+  std::ofstream(folder_ / "problems/b.py", std::ios::app) << "# other\n";
+  ASSERT_EQ(*run(), 0);
+  EXPECT_NE(errors_.find("problems/b was changed"), std::string::npos) << errors_;
+  EXPECT_EQ(text("starts"), "optimize a\noptimize b\noptimize b\n");
+  EXPECT_TRUE(fs::exists(folder_ / "out/problems/b/journal-1.sqlite"));
+  ASSERT_EQ(*run(), 0);
+  EXPECT_EQ(text("starts"), "optimize a\noptimize b\noptimize b\n");
+}
+
 TEST_F(BenchRun, OtherSettingsAreRefused) {
   problem("a.py");
   fake("cp $root/report $dir/report.json");
