@@ -190,7 +190,7 @@ TEST(Options, DefaultsAreThePapers) {
   EXPECT_EQ(options.folder, "runs/net");
   EXPECT_EQ(options.precision, Precision::kAccurate);
   EXPECT_FALSE(options.minutes.has_value());
-  EXPECT_EQ(options.profiler, ProfilerChoice::kAuto);
+  EXPECT_EQ(options.profiler, ProfilerChoice::kOff);
 }
 
 TEST(Options, EveryErrorHasAStatus) {

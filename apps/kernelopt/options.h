@@ -42,7 +42,7 @@ struct Options {
   std::optional<double> minutes;       // per model; wins over sizes
   std::optional<std::string> memory;   // folder of what earlier runs learned; nothing: none is read or kept
   ModelOptions llm;
-  ProfilerChoice profiler = ProfilerChoice::kAuto;
+  ProfilerChoice profiler = ProfilerChoice::kOff;  // nothing of it has run on a card yet
   Precision precision = Precision::kAccurate;
   std::optional<std::string> python;   // --python
   bool json = false;

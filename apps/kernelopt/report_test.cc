@@ -77,7 +77,7 @@ TEST(RunOptions, AResumedRunKeepsItsProfiler) {
   auto run = run_to_json(options);
   EXPECT_EQ(options_of_run(run, {}).profiler, ProfilerChoice::kOff);
   run.erase("profiler");  // of a run before the option
-  EXPECT_EQ(options_of_run(run, {}).profiler, ProfilerChoice::kAuto);
+  EXPECT_EQ(options_of_run(run, {}).profiler, ProfilerChoice::kOff);
 }
 
 }  // namespace

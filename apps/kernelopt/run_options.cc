@@ -58,7 +58,7 @@ Options options_of_run(const json& run, Options options) {
     options.llm.timeout_seconds = llm.at("timeout");
   }
   if (!options.minutes && !run.at("minutes").is_null()) options.minutes = run["minutes"].get<double>();
-  options.profiler = parse_profiler_choice(run.value("profiler", "auto")).value_or(ProfilerChoice::kAuto);
+  options.profiler = parse_profiler_choice(run.value("profiler", "off")).value_or(ProfilerChoice::kOff);
   options.precision = *parse_precision(run.at("precision").get<std::string>());
   return options;
 }

@@ -118,7 +118,7 @@ TEST(Gate1, ALibraryCallTakesNothingThatIsKnown) {
   parts.kernels.push_back({"call0",
                            "",
                            {{"s0", DType::kFloat16, ParamRole::kScratch}, {"s1", DType::kFloat16, ParamRole::kScratch}, {"s2", DType::kFloat16, ParamRole::kScratch}},
-                           LibraryConvolution{{{"groups", 1}}}});
+                           LibraryCall{"convolution", {{"groups", 1}}}});
   parts.launches.insert(parts.launches.begin() + 1, Launch{"call0", {"s0", "s1", "s2"}});
   Subject subject = triton_subject(4, 4);
   subject.candidate = std::make_shared<const Candidate>(std::move(parts));
@@ -129,6 +129,22 @@ TEST(Gate1, ALibraryCallTakesNothingThatIsKnown) {
   EXPECT_EQ(decision.pass().evidence()["launches"].size(), 2u);
   report.launches[1].stack_bytes = 8224;  // the launch after the call is held to the limits too
   EXPECT_EQ(reason(Gate1::decide(subject, {report, 1})), RejectReason::kSpills);
+
+  const auto rejects = [&](const std::function<void(CandidateParts&)>& change) {
+    CandidateParts other = subject.candidate->parts();
+    change(other);
+    Subject asked = subject;
+    asked.candidate = std::make_shared<const Candidate>(std::move(other));
+    const auto rejected = Gate1::scan(asked);
+    ASSERT_TRUE(rejected);
+    EXPECT_EQ(rejected->reason, RejectReason::kLaunchList);
+  };
+  rejects([](CandidateParts& p) { p.formats.clear(); });                             // outside a challenge
+  rejects([](CandidateParts& p) { p.kernels.back().library->call = "product"; });    // another call
+  rejects([](CandidateParts& p) { p.kernels.back().source = "import triton\n"; });  // with code beside it
+  rejects([](CandidateParts& p) { p.scratch.back().returned = false; });             // into memory that others hold
+  rejects([](CandidateParts& p) { std::swap(p.launches[1].args[0], p.launches[1].args[2]); });
+  rejects([](CandidateParts& p) { p.launches[1].programs = 4; });
 }
 
 TEST(Gate1, PassesAGoodCandidate) {
