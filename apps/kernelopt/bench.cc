@@ -265,7 +265,10 @@ class Bench {
       if (fs::exists(journal)) fs::rename(journal, folder / (fmt::format("journal-{}.sqlite", number) + suffix), error);
       if (error) return Error(ErrorCode::kBadInput, fmt::format("cannot move {}: {}", journal.string(), error.message()));
     }
-    for (const char* name : {"report.json", "optimized.py", "failure.json", "model.py"}) fs::remove(folder / name, error);
+    for (const char* name : {"report.json", "optimized.py", "failure.json", "model.py"}) {
+      fs::remove(folder / name, error);  // no error where there is none
+      if (error) return Error(ErrorCode::kBadInput, fmt::format("cannot remove {}: {}", (folder / name).string(), error.message()));
+    }
     return ok_status();
   }
 

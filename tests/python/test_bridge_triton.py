@@ -341,3 +341,70 @@ def test_bodies_that_the_compiler_prints_side_by_side():
     assert group["refused"] is None and len(group["writes"]) == 2
     (launch,) = group["baseline"]["launches"]
     assert set(launch["args"]) >= {*group["reads"], *group["writes"]}
+
+
+NARROW = """import triton
+import triton.language as tl
+
+@triton.jit
+def narrow(x, w, x16, w16):
+    tl.store(x16, tl.load(x).to(tl.float16))
+    tl.store(w16, tl.load(w).to(tl.float16))
+"""
+WIDEN = """import triton
+import triton.language as tl
+
+@triton.jit
+def widen(y16, y):
+    tl.store(y, tl.load(y16).to(tl.float32))
+"""
+
+
+def upsampled(x, w):
+    return torch.relu(torch.conv_transpose2d(x, w, stride=2, output_padding=1))
+
+
+def test_a_library_call_between_a_candidates_kernels():
+    """Its operands are views of scratch, its result is looked at before it is used and dropped after."""
+    inputs = [torch.empty(2, 16, 8, 8), torch.empty(16, 24, 3, 3)]
+    plain = compile_text(upsampled, inputs, Session())
+    step = next(step for step in plain.program["steps"] if step["kind"] == "extern")
+    assert step["extern"]["convolution"]["transposed"] is True
+    (group,), _ = describe(plain.program, plain.fingerprint, [[step["name"]]], upsampled, inputs)
+    assert group["refused"] is None and [kernel.get("call") for kernel in group["baseline"]["kernels"]] == ["convolution"]
+    (x, w), (y,) = group["reads"], group["writes"]
+    numbers = {"x": {"size": [2, 16, 8, 8], "stride": [1024, 1, 128, 16]}, "w": {"size": [16, 24, 3, 3], "stride": [216, 1, 72, 24]},
+               "out": {"size": [2, 24, 18, 18], "stride": [7776, 1, 432, 24]}, "stride": [2, 2], "padding": [0, 0],
+               "dilation": [1, 1], "transposed": True}
+
+    def params(*pairs):
+        return [{"name": name, "dtype": "float32" if role in ("in", "out") else "float16", "role": role} for name, role in pairs]
+
+    launch = {"programs": 1, "warps": 4, "stages": 1}
+    scratch = [{"name": name, "dtype": "float16", "elements": elements, "zeroed": False}
+               for name, elements in (("x16", 2048), ("w16", 3456), ("y16", 15552))]
+    scratch[2]["returned"] = True
+    candidate = {
+        "format": "kernelopt.candidate", "version": 1, "language": "triton", "group": group["digest"], "digest": "hand",
+        "kernels": [{"name": "narrow", "source": NARROW, "params": params((x, "in"), (w, "in"), ("x16", "scratch"), ("w16", "scratch"))},
+                    {"name": "convolve", "call": "convolution", "numbers": numbers,
+                     "params": params(("x16", "scratch"), ("w16", "scratch"), ("y16", "scratch"))},
+                    {"name": "widen", "source": WIDEN, "params": params(("y16", "scratch"), (y, "out"))}],
+        "launches": [{"kernel": "narrow", "args": [x, w, "x16", "w16"], **launch}, {"kernel": "convolve", "args": ["x16", "w16", "y16"]},
+                     {"kernel": "widen", "args": ["y16", y], **launch}],
+        "scratch": scratch, "threads": 1, "plan": {}, "formats": ["fp16 for tf32"]}
+    session = Session(kernel_set=kernel_set(plain.fingerprint, [(group, candidate)]))
+    record = compile_text(upsampled, inputs, session)
+    assert record.problems == [] and [entry["digest"] for entry in record.replaced] == [group["digest"]]
+    text = record.program["wrapper"]
+    ast.parse(text)
+    (call,) = re.findall(r"(kernelopt_returned\d+) = torch\.convolution\(torch\.as_strided\((\w+), \(2, 16, 8, 8\), \(1024, 1, 128, 16\), 0\), "
+                         r"torch\.as_strided\((\w+), \(16, 24, 3, 3\), \(216, 1, 72, 24\), 0\), None, \[2, 2\], \[0, 0\], \[1, 1\], True, \[1, 1\], 1\)",
+                         text)
+    returned, x16, w16 = call
+    own = [args for args in re.findall(r"triton_kernelopt_\d+\.run\((.*?)\)", text)]
+    assert f"{x16}, {w16}," in own[0] and own[1].startswith(f"{returned}, ")
+    assert text.count("extern_kernels.convolution") == 0
+    order = [text.index(part) for part in (own[0], f"{returned} = ", f"assert_size_stride({returned}, (2, 24, 18, 18), (7776, 1, 432, 24)",
+                                           own[1], f"del {returned}")]
+    assert order == sorted(order)

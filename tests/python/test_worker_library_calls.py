@@ -82,3 +82,35 @@ def test_batched_bias():
 def test_another_call_is_refused():
     with pytest.raises(ProtocolError):
         library_calls.bind({"call": "attention"}, [])
+
+
+def operand(*size, offset=0):
+    return {"size": list(size), "stride": list(torch.empty(size).stride()), "offset": offset}
+
+
+def test_a_transposed_and_a_depthwise_convolution():
+    numbers = {"stride": [2], "padding": [1], "dilation": [1], "transposed": True, "x": operand(2, 3, 5), "w": operand(3, 4, 3),
+               "out": operand(2, 4, 10)}
+    x, w = random(2, 3, 5), random(3, 4, 3)
+    got = run({"call": "convolution", "numbers": numbers}, x, w, torch.empty(2, 4, 10))
+    torch.testing.assert_close(got, torch.conv_transpose1d(x, w, stride=2, padding=1, output_padding=1))
+    numbers = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 3, "x": operand(2, 3, 5, 4), "w": operand(6, 1, 3, 3),
+               "out": operand(2, 6, 5, 4)}
+    x, w = random(2, 3, 5, 4), random(6, 1, 3, 3)
+    got = run({"call": "convolution", "numbers": numbers}, x, w, torch.empty(2, 6, 5, 4))
+    torch.testing.assert_close(got, torch.conv2d(x, w, padding=1, groups=3))
+
+
+def test_a_returned_result_in_another_memory_order_is_an_error():
+    numbers = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "x": operand(1, 2, 4, 4), "w": operand(3, 2, 1, 1), "out": operand(1, 3, 4, 4)}
+    x, w = random(1, 2, 4, 4), random(3, 2, 1, 1)
+    returned = library_calls.Returned()
+    kernel = {"name": "convolve", "call": "convolution", "numbers": numbers}
+    library_calls.bind_returning(kernel, x.flatten(), w.flatten(), returned)()
+    torch.testing.assert_close(returned.tensor, torch.conv2d(x, w))
+    assert returned.data_ptr() == returned.tensor.data_ptr()
+    numbers["out"]["stride"] = [48, 1, 12, 3]
+    with pytest.raises(RuntimeError, match="strides"):
+        library_calls.bind_returning(kernel, x.flatten(), w.flatten(), returned)()
+    with pytest.raises(ProtocolError):
+        library_calls.bind_returning({**kernel, "call": "product"}, x, w, returned)

@@ -27,7 +27,7 @@ _MAX_TAPS = 25  # places of the window of a depthwise convolution, each of which
 
 
 def convolution_of(name: str, kernel, entry_of, static_int) -> tuple[dict, dict] | None:
-    """(body, numbers) of an extern node that is an ungrouped or a depthwise float32 convolution, which the library computes in TF32;
+    """(body, numbers) of an extern node that is an ungrouped float32 convolution, which the library computes in TF32, or of a depthwise one;
     None for any other call. See product_body for the last two arguments."""
     call = str(getattr(kernel, "python_kernel_name", None) or "").removeprefix("extern_kernels.")
     if type(kernel).__name__ != "ExternKernelAlloc" or call != "convolution" or len(kernel.inputs) != 2:

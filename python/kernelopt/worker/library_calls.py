@@ -35,11 +35,13 @@ def _convolution(numbers, tensors):
     x, w, out = (tensor.as_strided(operand["size"], operand["stride"], tensor.storage_offset() + operand["offset"])
                  for tensor, operand in zip(tensors, (numbers[key] for key in ("x", "w", "out"))))
     flags = torch.backends.cudnn
-    if numbers.get("transposed"):  # torch has no form that writes into a given tensor
-        call = functools.partial(torch.convolution, x, w, None, numbers["stride"], numbers["padding"], numbers["dilation"], True,
-                                 output_padding(numbers), 1)
+    groups = numbers.get("groups", 1)
+    # These have no form that writes into a given tensor; depthwise ones in fp32 are not cuDNN's at all.
+    if numbers.get("transposed") or groups > 1:
+        call = functools.partial(torch.convolution, x, w, None, numbers["stride"], numbers["padding"], numbers["dilation"],
+                                 numbers.get("transposed", False), output_padding(numbers), groups)
         return lambda: out.copy_(call())
-    return functools.partial(torch.ops.aten.cudnn_convolution.out, x, w, numbers["padding"], numbers["stride"], numbers["dilation"], numbers.get("groups", 1),
+    return functools.partial(torch.ops.aten.cudnn_convolution.out, x, w, numbers["padding"], numbers["stride"], numbers["dilation"], 1,
                              flags.benchmark, flags.deterministic, flags.allow_tf32, out=out)
 
 

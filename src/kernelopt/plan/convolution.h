@@ -2,7 +2,7 @@
 //
 // The library computes an fp32 convolution in TF32, which has fp16's ten bits of mantissa and a wider range. A challenge
 // narrows x and w to fp16 in a pass of their own (x pixel by pixel with its channels side by side, from whatever order it
-// has) and multiplies on the matrix units with fp32 sums; a pointwise step that alone reads the result is computed before
+// has) and multiplies on the matrix units with fp32 sums, in a kernel of ours or by the library's call for fp16; a pointwise step that alone reads the result is computed before
 // anything is stored, and a mere copy that alone makes x is not made. Blocks with rows whose values do not fit fp16 are computed again in fp32.
 #pragma once
 
