@@ -92,9 +92,19 @@ Result<Pipeline::Trialled> Pipeline::try_set(const std::vector<size_t>& groups, 
     if (choice[i] == kBaseline) continue;
     const auto& group = state_.groups[groups[i]];
     const auto& digest = group.ranked[static_cast<size_t>(choice[i])];
-    KO_TRY(auto pass, group.evaluator->qualified().at(digest).pass());
-    candidates.push_back(&group.candidates.at(digest));
-    passes.push_back(std::move(pass));
+    const auto& candidate = group.candidates.at(digest);
+    candidates.push_back(&candidate);
+    if (const auto known = group.evaluator->qualified().find(digest); known != group.evaluator->qualified().end()) {
+      KO_TRY(auto pass, known->second.pass());
+      passes.push_back(std::move(pass));
+      continue;
+    }
+    // It lost its race to another, or comes from an earlier part of the run: not all of gate 2 was asked yet.
+    KO_TRY(auto decision, group.evaluator->requalify(candidate));
+    KO_RETURN_IF_ERROR(group.evaluator->drop_inputs());
+    if (const auto* rejected = decision.rejected()) return Trialled{*rejected};
+    if (const auto* faulted = decision.faulted()) return Trialled{*faulted};
+    passes.push_back(std::move(decision).take());
   }
   KO_TRY(auto set, PassSets::stitch(std::move(passes)));
 

@@ -527,10 +527,6 @@ Status Pipeline::search_group(size_t index, double seconds) {
   for (int place : ranked(group.search->attempts)) {
     const auto& attempt = group.search->attempts[static_cast<size_t>(place)];
     if (group.ranked.size() >= kRankedPerGroup || attempt.ratio() > kWorthReleasing) break;
-    if (!group.evaluator->qualified().count(attempt.digest)) {
-      KO_TRY(auto evaluation, group.evaluator->requalify(group.candidates.at(attempt.digest)));
-      if (evaluation.state != AttemptState::kPassed) continue;
-    }
     group.ranked.push_back(attempt.digest);
   }
   return group.evaluator->drop_inputs();

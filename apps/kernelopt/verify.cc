@@ -54,9 +54,11 @@ Check check_kernels(Pipeline& pipeline, PipelineContext& context, const json& re
     group.gpu = pipeline.state().target.gpu;
     challenge(group, *pipeline.state().programs[static_cast<size_t>(found->program)], found->group);
     GroupEvaluator evaluator(context.worker, context.judge, std::move(group));
-    auto evaluation = evaluator.requalify(*candidate);
-    if (!evaluation.ok()) return fail(evaluation.error().to_string());
-    if (evaluation->state != AttemptState::kPassed) return fail(evaluation->reason);
+    auto decision = evaluator.requalify(*candidate);
+    if (!decision.ok()) return fail(decision.error().to_string());
+    if (const auto* rejected = decision->rejected())
+      return fail(fmt::format("gate {}: {}", rejected->gate, reject_reason_name(rejected->reason)));
+    if (const auto* faulted = decision->faulted()) return fail(fmt::format("gate {}: {}", faulted->gate, faulted->message));
   }
   return check;
 }

@@ -15,8 +15,8 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* kOrdinary = "ordinary";
-// A race is over when a candidate is so much slower than what is of use, or than the best: its place is known then.
-constexpr double kLostToUse = 1.05, kLostToBest = 1.1;
+// A race is over when a candidate is so much slower than the best, which may be the baseline: its place is known then.
+constexpr double kLost = 1.02;
 
 bool is_cooperative(const Candidate& candidate) {
   return std::any_of(candidate.parts().launches.begin(), candidate.parts().launches.end(), [](const Launch& launch) { return launch.cooperative; });
@@ -178,10 +178,6 @@ bool GroupEvaluator::decide(const Candidate& candidate, Gate1Pass pass, const Su
   return true;
 }
 
-double GroupEvaluator::useless_above() const {
-  return best_.size() < context_.wanted ? 1.0 : std::min(1.0, best_[context_.wanted - 1]);
-}
-
 Result<PairedSamples> GroupEvaluator::race(const json& candidate, const StoppingRule& rule) {
   Stopwatch watch(seconds_["race"]);
   std::optional<PairedSamples> samples;
@@ -242,8 +238,7 @@ Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candi
       continue;
     }
     auto rule = context_.race;
-    rule.lost_above = std::min(rule.lost_above, useless_above() * kLostToUse);
-    if (!best_.empty()) rule.lost_above = std::min(rule.lost_above, best_[0] * kLostToBest);
+    rule.lost_above = std::min(rule.lost_above, useless_above_ * kLost);
     auto samples = race(document, rule);
     if (!samples.ok()) {
       if (is_interrupt(samples.error())) return samples.error();
@@ -256,7 +251,7 @@ Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candi
     const auto estimate = estimate_ratio(*samples, context_.race.bootstrap);
     const Measured measured{estimate.ratio, estimate.interval.low, estimate.interval.high, estimate.baseline.count(),
                             estimate.candidate.count()};
-    if (measured.low > useless_above()) {
+    if (measured.low > useless_above_) {
       if (observer_) observer_->on_timed(candidates[i], *samples);
       evaluations[i] = {AttemptState::kSlower, "", measured};
       continue;
@@ -265,24 +260,30 @@ Result<std::vector<Evaluation>> GroupEvaluator::evaluate(const std::vector<Candi
     if (!decide(candidates[i], std::move(gate1).take(), subjects[i], reports[n], std::move(observation), evaluations[i])) continue;
     if (observer_) observer_->on_timed(candidates[i], *samples);
     evaluations[i] = {AttemptState::kPassed, "", measured};
-    best_.insert(std::upper_bound(best_.begin(), best_.end(), measured.high), measured.high);
+    useless_above_ = std::min(useless_above_, measured.high);
   }
   return evaluations;
 }
 
-Result<Evaluation> GroupEvaluator::requalify(const Candidate& candidate) {
+Result<Decision<Gate2Pass>> GroupEvaluator::requalify(const Candidate& candidate) {
+  if (const auto known = refused_.find(candidate.digest()); known != refused_.end()) return Decision<Gate2Pass>(known->second);
   KO_RETURN_IF_ERROR(prepare(tolerance::kMinSeeds, context_.change == Change::kChallenge));
   Evaluation evaluation;
   Subject subject{std::make_shared<const Candidate>(candidate), context_.fingerprint, context_.precision, context_.change, context_.gpu};
   KO_TRY(auto reports, compile({&candidate}));
   auto gate1 = Gate1::decide(subject, reports[0]);
-  if (!note(candidate, 1, gate1, evaluation)) return evaluation;
+  if (!note(candidate, 1, gate1, evaluation)) {
+    if (gate1.rejected()) refused_.emplace(candidate.digest(), *gate1.rejected());
+    return gate1.rejected() ? Decision<Gate2Pass>(*gate1.rejected()) : Decision<Gate2Pass>(*gate1.faulted());
+  }
   GroupObservation observation;
   observation.candidate = candidate.digest();
   KO_RETURN_IF_ERROR(run_seeds(candidate.to_json(), 0, inputs_.size(), observation));
-  if (decide(candidate, std::move(gate1).take(), subject, reports[0], std::move(observation), evaluation))
-    evaluation = {AttemptState::kPassed, "", std::nullopt};
-  return evaluation;
+  auto gate2 = Gate2::decide(std::move(gate1).take(), observation);
+  if (note(candidate, 2, gate2, evaluation))
+    qualified_.insert_or_assign(candidate.digest(), Qualified{subject, reports[0], std::move(observation)});
+  else if (gate2.rejected()) refused_.emplace(candidate.digest(), *gate2.rejected());
+  return gate2;
 }
 
 }  // namespace kernelopt

@@ -42,7 +42,6 @@ struct GroupContext {
   std::vector<std::string> adversarial;
   uint64_t seed = 0;         // of inputs and bootstrap
   StoppingRule race;
-  size_t wanted = 3;         // candidates that the release may try
   std::optional<GpuLimits> gpu = std::nullopt;  // of a GPU
 };
 
@@ -53,8 +52,9 @@ class GroupEvaluator final : public Evaluator {
 
   Result<std::vector<Evaluation>> evaluate(const std::vector<Candidate>& candidates) override;
 
-  // Gates 1 and 2 alone, for a candidate whose race is known from the journal: passes cannot be read back from anywhere.
-  Result<Evaluation> requalify(const Candidate& candidate);
+  // Gates 1 and 2 alone, for a candidate whose race is known: passes cannot be read back from a journal, and what lost its race
+  // was shown one input. The last decision, or the pass; observed and kept in qualified() as evaluate() does.
+  Result<Decision<Gate2Pass>> requalify(const Candidate& candidate);
 
   // Candidates that came through gates 1 and 2, by digest.
   const std::map<std::string, Qualified>& qualified() const { return qualified_; }
@@ -83,8 +83,6 @@ class GroupEvaluator final : public Evaluator {
   // Gate 2 over what was seen; whether it passed.
   bool decide(const Candidate& candidate, Gate1Pass pass, const Subject& subject, const Observed<CompileReport>& compiled,
               GroupObservation observation, Evaluation& evaluation);
-  // A ratio above which a candidate cannot be among those that the release tries.
-  double useless_above() const;
   Result<PairedSamples> race(const nlohmann::json& candidate, const StoppingRule& rule);
   template <typename Pass>
   bool note(const Candidate& candidate, int gate, const Decision<Pass>& decision, Evaluation& evaluation);
@@ -96,8 +94,9 @@ class GroupEvaluator final : public Evaluator {
   std::vector<Drawn> inputs_;                  // ordinary ones first
   int judge_restarts_ = 0;                     // a judge that ends takes its files with it
   std::map<std::string, Qualified> qualified_;
+  std::map<std::string, Rejected> refused_;    // by requalify()
   bool cooperative_hung_ = false;              // a hang costs a deadline and a worker; one tells enough of its kind
-  std::vector<double> best_;                   // upper ends of the intervals of what passed, fastest first
+  double useless_above_ = 1;                   // upper end of the fastest interval of what passed, and 1 at most
   std::map<std::string, double> seconds_;
 };
 

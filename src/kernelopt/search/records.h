@@ -12,7 +12,7 @@ namespace kernelopt {
 
 enum class AttemptState {
   kPassed,     // compiled, right, measured
-  kSlower,     // compiled, right on one input, and measured to be no use for a release: the other inputs were spared
+  kSlower,     // compiled, right on one input, and slower than the baseline or than what passed: the other inputs wait until it is wanted
   kRejected,   // the candidate's fault; the reason says why
   kError,      // infrastructure; says nothing about the candidate
   kDuplicate,  // the same kernel as an earlier attempt, recognised before compiling
