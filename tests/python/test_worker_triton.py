@@ -1,6 +1,8 @@
 """Gate 1 for Triton without a device: what the source check lets through, and what the compiler reports."""
 
 import importlib.util
+import io
+import json
 
 import pytest
 
@@ -157,22 +159,23 @@ def test_the_assemblers_own_log_says_the_same(tmp_path, monkeypatch):
 
 
 @needs_triton
-def test_a_machine_that_cannot_read_binaries_is_not_the_candidates_fault(tmp_path, monkeypatch):
+def test_a_binary_that_does_not_say_is_not_the_candidates_fault(tmp_path, monkeypatch):
+    from kernelopt.worker import cubin, triton_build, triton_compiler
+
     monkeypatch.setenv("KERNELOPT_CACHE", str(tmp_path))
-    broken = tmp_path / "cuobjdump"
-    broken.write_text("#!/bin/sh\necho release 12.8, V12.8.55\n")
-    broken.chmod(0o755)
-    helpers = triton_compiler._Helpers()
-    monkeypatch.setattr(triton_compiler, "_helpers", helpers)  # helpers that see the setting
-    monkeypatch.setenv("TRITON_CUOBJDUMP_PATH", str(broken))
-    try:
-        (reply,) = building.compile_candidates([candidate()], 120, arch="sm_90")
-    finally:
-        while not helpers._idle.empty():
-            process = helpers._idle.get()
-            process.kill()
-            process.wait()
-    assert reply["error"]["kind"] == "environment" and "cuobjdump says: release 12.8" in reply["error"]["message"]
+    item = candidate()
+    kernel, (launch,) = item["kernels"][0], item["launches"]
+    binary = triton_build.build(triton_compiler.prepare(kernel), 90, triton_build.job(kernel, launch), str(tmp_path)).asm["cubin"]
+    assert cubin.read_resources(binary)["registers"] > 0
+    for broken in (b"", b"\x7fELF", binary[:4000], binary.replace(b".nv.info\0", b".nv.else\0"), b"\0" * len(binary)):
+        with pytest.raises(cubin.ResourcesUnknown, match="cannot be read from the binary"):
+            cubin.read_resources(broken)
+    # A request to a helper: one line, of the environment's kind.
+    out = io.StringIO()
+    monkeypatch.setattr(triton_build, "read_resources", lambda _: cubin.read_resources(b""))
+    request = {"path": triton_compiler.prepare(kernel), "arch": 90, "folder": str(tmp_path), "jobs": [triton_build.job(kernel, launch)]}
+    triton_build.serve([json.dumps(request)], out)
+    assert json.loads(out.getvalue())["error"]["kind"] == "environment"
 
 
 @needs_triton

@@ -10,20 +10,15 @@ import functools
 import importlib.util
 import json
 import os
-import re
-import subprocess
 import sys
-import tempfile
 import traceback
+
+from kernelopt.worker.cubin import ResourcesUnknown, read_resources
 
 _SIGNATURE = {
     "float32": "*fp32", "float64": "*fp64", "float16": "*fp16", "bfloat16": "*bf16", "int8": "*i8", "int16": "*i16",
     "int32": "*i32", "int64": "*i64", "uint8": "*u8", "bool": "*i1",
 }
-
-
-class ResourcesUnknown(RuntimeError):
-    """This machine lacks what reads a binary's resources: not the candidate's fault."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -68,26 +63,9 @@ def build(path, arch, item, folder):
 
 
 def resources(compiled):
-    """{registers (a thread), stack_bytes (local memory of a thread: spills and local arrays), shared_bytes (a program)} as the
-    binary says, which needs no device. Raises ResourcesUnknown without Triton's cuobjdump."""
-    from triton import knobs
-
-    try:
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(compiled.asm["cubin"])
-            file.flush()
-            run = subprocess.run(
-                [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name], capture_output=True, text=True, timeout=30
-            )
-    except (OSError, RuntimeError, subprocess.TimeoutExpired, AttributeError) as error:
-        raise ResourcesUnknown(f"registers and spills cannot be read, Triton's cuobjdump does not run: {error}") from error
-    # The name of the only kernel comes before its line; helpers are inlined. Triton's shared memory is all dynamic: the binary
-    # does not say it.
-    match = re.search(r"REG:(\d+)\s+STACK:(\d+)", run.stdout)
-    if match is None:
-        said = (run.stderr or run.stdout).strip().splitlines() or ["nothing"]
-        raise ResourcesUnknown(f"registers and spills cannot be read, cuobjdump says: {said[-1]}")
-    return {"registers": int(match.group(1)), "stack_bytes": int(match.group(2)), "shared_bytes": compiled.metadata.shared}
+    """{registers, stack_bytes, shared_bytes (a program)}, which needs no device. Raises ResourcesUnknown. Triton's shared memory is all
+    dynamic: the binary does not say it."""
+    return {**read_resources(compiled.asm["cubin"]), "shared_bytes": compiled.metadata.shared}
 
 
 def describe_error(error):

@@ -18,6 +18,7 @@ import time
 from kernelopt.protocol import one_line
 from kernelopt.worker import triton_build, triton_source
 from kernelopt.worker.compiler import cache_folder
+from kernelopt.worker.cubin import ResourcesUnknown
 from kernelopt.worker.errors import CompileError
 
 DEFAULT_ARCH = 90
@@ -83,7 +84,7 @@ def _compile_one(candidate, timeout_seconds, arch):
             cached = cached and was_cached
             facts[kernel["name"]] = (kernel, items, found)
         kernels = [_launch_facts(launch, *facts[launch["kernel"]]) for launch in candidate["launches"] if launch["kernel"] in facts]
-    except _ResourcesUnknown as error:
+    except ResourcesUnknown as error:
         return {"error": {"kind": "environment", "message": one_line(error), "detail": ""}}
     except CompileError as error:
         return {"error": {"kind": "candidate", "message": one_line(error), "detail": error.detail}}
@@ -152,10 +153,6 @@ def _resources(path, arch, items, timeout_seconds):
     return [found[i] for i in range(len(items))], not missing
 
 
-class _ResourcesUnknown(Exception):
-    """A helper cannot read what its binaries take."""
-
-
 class _Helpers:
     """Helper processes. They are started on the main thread only: a helper dies with the thread that started it."""
 
@@ -206,7 +203,7 @@ class _Helpers:
         self._idle.put(process)
         reply = json.loads(line)
         if reply.get("error", {}).get("kind") == "environment":
-            raise _ResourcesUnknown(reply["error"]["message"])
+            raise ResourcesUnknown(reply["error"]["message"])
         if "error" in reply:
             raise CompileError(reply["error"]["message"], reply["error"]["detail"])
         return reply["jobs"]
