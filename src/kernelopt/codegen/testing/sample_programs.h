@@ -251,9 +251,9 @@ inline std::vector<ProgramBuilder> sample_programs() {
           gather_scatter(7, 19, 5),  scan_rows(3, 37, "add", true), scan_rows(9, 40, "add", false), scan_rows(2, 50, "maximum", true),
           transposed_copy(2, 19, 35), transposed_copy(1, 32, 48), integer_ops(53, "int64"),  integer_ops(20, "int32"),
           integer_ops(37, "int16"),  half_chain(45, "bfloat16"), half_chain(77, "float16"),  mutation(4100),
-          combined_reductions(3, 45), combined_reductions(2, 16), scan_between(3, 131, "add", "float64", true),
-          scan_between(67, 37, "add", "float64", false), scan_between(4, 83, "mul", "float64", true), scan_between(5, 32, "add", "float32", true),
-          integer_scan(3, 75, "int64", true), integer_scan(5, 21, "int32", true), integer_scan(40, 35, "int64", false)};
+          combined_reductions(3, 45), combined_reductions(2, 16), scan_between(67, 37, "add", "float64", false),
+          scan_between(3, 131, "add", "float64", true), scan_between(4, 83, "mul", "float64", true), integer_scan(3, 75, "int64", true),
+          scan_between(5, 32, "add", "float32", true), integer_scan(5, 21, "int32", true), integer_scan(40, 35, "int64", false)};
 }
 
 }  // namespace kernelopt::testing
