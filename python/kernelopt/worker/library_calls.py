@@ -1,4 +1,4 @@
-"""Library calls as launches (docs/formats.md): of the compiler's baseline, matrix products and convolutions; of a challenge,
+"""Library calls as launches (docs/formats.md): of the compiler's baseline, matrix products, convolutions and scans; of a challenge,
 convolutions in half precision between kernels of its own."""
 
 import functools
@@ -13,6 +13,8 @@ def bind(kernel, tensors):
     """A function of no arguments that makes the call `kernel` over `tensors`, one a parameter, the result last."""
     if kernel["call"] == "convolution":
         return _convolution(kernel["numbers"], tensors)
+    if kernel["call"] == "scan":
+        return _scan(kernel["numbers"], tensors)
     if kernel["call"] != "product":
         raise ProtocolError("internal", f"no library call {kernel['call']}")
     names = list(kernel["extents"])
@@ -43,6 +45,12 @@ def _convolution(numbers, tensors):
         return lambda: out.copy_(call())
     return functools.partial(torch.ops.aten.cudnn_convolution.out, x, w, numbers["padding"], numbers["stride"], numbers["dilation"], 1,
                              flags.benchmark, flags.deterministic, flags.allow_tf32, out=out)
+
+
+def _scan(numbers, tensors):
+    x, out = (tensor.as_strided(operand["size"], operand["stride"], tensor.storage_offset() + operand["offset"])
+              for tensor, operand in zip(tensors, (numbers[key] for key in ("x", "out"))))
+    return functools.partial({"cumsum": torch.cumsum, "cumprod": torch.cumprod}[numbers["op"]], x, numbers["dim"], dtype=out.dtype, out=out)
 
 
 class Returned:

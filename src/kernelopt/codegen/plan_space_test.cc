@@ -57,6 +57,35 @@ TEST(PlanSpace, EveryStartAndMoveIsLegalDistinctAndPrintable) {
   }
 }
 
+// What is pointwise before and after a scan runs in its loop: one pass over memory, nothing stored between.
+TEST(PlanSpace, AScanTakesItsNeighboursIntoItsLoop) {
+  for (const bool along_rows : {true, false}) {
+    const Fixture f = fixture(scan_between(300, 257, "add", "float64", along_rows));
+    const auto kernel = lower(f.program, f.group, f.space.starts()[0].plan);
+    ASSERT_TRUE(kernel.ok());
+    ASSERT_EQ(kernel->nests.size(), 1u);
+    EXPECT_EQ(kernel->nests[0].phases.size(), 1u) << along_rows;
+    EXPECT_EQ(kernel->buffers.size(), 2u) << along_rows;
+  }
+}
+
+// Lanes or points that a scan has not reached yet cannot be read: a body that reads the result elsewhere stays apart.
+TEST(PlanSpace, AReaderOfAnotherPlaceStaysOutOfTheScansLoop) {
+  ProgramBuilder p("turned");
+  p.input("x", {300, 256}).internal("s", {300, 256}).output("y", {300, 256});
+  BodyBuilder b("op0"), after("op1");
+  b.iter("i", 300).reduce("j", 256);
+  b.store("s", add({times(256, "i"), "j"}), b.scan(b.load("x", add({times(256, "i"), "j"})), "add"));
+  after.iter("i", 300).iter("j", 256);
+  after.store("y", add({times(256, "i"), "j"}), after.load("s", add({times(256, "i"), times(-1, "j"), 255})));
+  const Fixture f = fixture(p.step(b).step(after));
+  const auto kernel = lower(f.program, f.group, f.space.starts()[0].plan);
+  ASSERT_TRUE(kernel.ok());
+  size_t phases = 0;
+  for (const auto& nest : kernel->nests) phases += nest.phases.size();
+  EXPECT_EQ(phases, 2u);
+}
+
 TEST(PlanSpace, MovesAreTheSameEachTime) {
   const Fixture f = fixture(normalized_exponentials(3, 67, 1));
   const auto once = f.space.moves(f.space.seed()), again = f.space.moves(f.space.seed());

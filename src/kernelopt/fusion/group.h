@@ -1,5 +1,5 @@
-// Group: steps of one program that one candidate replaces together: generated ones, or a library call whose loops are known
-// (DESIGN.md section 4).
+// Group: steps of one program that one candidate replaces together: generated ones and scans of the library, or a library call whose
+// loops are known (DESIGN.md section 4).
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace kernelopt {
 
 struct Group {
   int graph = 0;
-  bool challenge = false;                  // holds a library call
+  bool challenge = false;                  // holds a library call that is challenged
   std::vector<int> steps;                  // indices into Program::steps, ascending
   std::string digest;                      // from the bridge; empty until described
   std::vector<std::string> step_digests;   // of each member alone, same order as steps

@@ -185,7 +185,8 @@ class NestLowering {
   }
 
   bool try_merge(const FlatBody& first, const FlatBody& second, const std::vector<LoopVar>& shared, FlatBody& merged) const {
-    if (first.has_scan() || second.has_scan()) return false;
+    const bool scans = first.has_scan() || second.has_scan();
+    if (scans && (first.has_reduction() || second.has_reduction())) return false;
     for (const auto* body : {&first, &second})
       for (const auto& f : body->ops)
         if (f.op.code == OpCode::kStore && f.op.atomic_add) return false;
@@ -212,8 +213,13 @@ class NestLowering {
         if (a_inner[i].extent != b_inner[i].extent) return false;
       for (size_t i = 0; i < a_inner.size(); ++i) rename_var(b, b_inner[i].name, a_inner[i].name);
     }
+    // A scan's loop must have stayed whole: what runs before or after it then sees its points in their order, one at a time.
+    for (const auto* body : {&a, &b}) {
+      const auto is_reduce = [](const LoopVar& v) { return v.kind == VarKind::kReduce; };
+      if (body->has_scan() && std::count_if(body->vars.begin(), body->vars.end(), is_reduce) != 1) return false;
+    }
     // Loops of a reduction must be the same where both reduce.
-    const bool a_reduces = a.has_reduction(), b_reduces = b.has_reduction();
+    const bool a_reduces = a.has_reduction() || a.has_scan(), b_reduces = b.has_reduction() || b.has_scan();
     for (auto& v : a.vars) {
       const LoopVar* other = b.find_var(v.name);
       if (other == nullptr || other->extent != v.extent) return false;

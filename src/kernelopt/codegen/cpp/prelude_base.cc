@@ -16,6 +16,7 @@ const char* prelude_base_text() {
 #define KO_AVX2 1
 #endif
 #define KO_INLINE static inline __attribute__((always_inline, unused))
+#define KO_INLINE_MEMBER inline __attribute__((always_inline))
 namespace ko {
 constexpr int W = KO_LANES;
 template <typename T> struct VecOf { typedef T type __attribute__((vector_size(sizeof(T) * KO_LANES))); };
@@ -266,6 +267,65 @@ template <int K, typename V> KO_INLINE V shift_lanes(V v) {
   return __builtin_shuffle(v, I{(0 - K) & M, (1 - K) & M, (2 - K) & M, (3 - K) & M});
 #endif
 }
+// Each lane joined with all lanes below it; f(x, neutral) == x. Log2(W) steps, since the chain of a plain scan waits for every
+// addition. Lanes of eight bytes take several registers, which general shuffles know only through memory.
+template <typename V, typename F> KO_INLINE V scan_lanes(V v, elem<V> neutral, F f) {
+  typedef elem<V> T;
+#if defined(KO_AVX512) || defined(KO_AVX2)
+  if constexpr (sizeof(T) == 8) {
+#ifdef KO_AVX512
+    typedef T part __attribute__((vector_size(64)));
+    constexpr int L = 8;
+    const auto up1 = [](part x, part n) { return (part)_mm512_alignr_epi64((__m512i)x, (__m512i)n, 7); };
+    const auto up2 = [](part x, part n) { return (part)_mm512_alignr_epi64((__m512i)x, (__m512i)n, 6); };
+    const auto up4 = [](part x, part n) { return (part)_mm512_alignr_epi64((__m512i)x, (__m512i)n, 4); };
+    const auto last = [](part x) { return (part)_mm512_permutexvar_epi64(_mm512_set1_epi64(7), (__m512i)x); };
+#else
+    typedef T part __attribute__((vector_size(32)));
+    constexpr int L = 4;
+    const auto up1 = [](part x, part n) {
+      return (part)_mm256_blend_pd(_mm256_permute4x64_pd((__m256d)x, 0x90), (__m256d)n, 1);
+    };
+    const auto up2 = [](part x, part n) { return (part)_mm256_permute2f128_pd((__m256d)x, (__m256d)n, 0x02); };
+    const auto last = [](part x) { return (part)_mm256_permute4x64_pd((__m256d)x, 0xff); };
+#endif
+    union { V whole; part parts[W / L]; } u;
+    u.whole = v;
+    const part none = neutral - part{};
+    for (int p = 0; p < W / L; ++p) {
+      part x = u.parts[p];
+      x = f(up1(x, none), x);
+      x = f(up2(x, none), x);
+#ifdef KO_AVX512
+      x = f(up4(x, none), x);
+#endif
+      u.parts[p] = x;
+    }
+    for (int p = 1; p < W / L; ++p) u.parts[p] = f(last(u.parts[p - 1]), u.parts[p]);
+    return u.whole;
+  }
+#endif
+  const V none = neutral - V{};
+  v = f(select(iota() >= 1, shift_lanes<1>(v), none), v);
+  v = f(select(iota() >= 2, shift_lanes<2>(v), none), v);
+#if KO_LANES >= 8
+  v = f(select(iota() >= 4, shift_lanes<4>(v), none), v);
+#endif
+#if KO_LANES == 16
+  v = f(select(iota() >= 8, shift_lanes<8>(v), none), v);
+#endif
+  return v;
+}
+// One vector of a long scan; `carry` is what came before it and then what comes before the next. The carry meets the vector's own
+// total, not its last result (the same value), so that vectors wait for one another for one operation only.
+template <typename V, typename F> KO_INLINE V scan_step(V v, elem<V>& carry, elem<V> neutral, F f) {
+  const V own = scan_lanes(v, neutral, f), before = carry - V{};
+  const V result = f(before, own);
+  carry = f(carry, elem<V>(own[W - 1]));
+  return result;
+}
+struct ScanSum { template <typename T> KO_INLINE_MEMBER T operator()(T a, T b) const { return a + b; } };
+struct ScanProduct { template <typename T> KO_INLINE_MEMBER T operator()(T a, T b) const { return a * b; } };
 template <typename V, typename F> KO_INLINE V fold_all(V v, F f) {
 #if KO_LANES == 16
   v = f(v, swap_lanes<8>(v));

@@ -87,6 +87,16 @@ DType accumulator_rep(const Op& op) {
   return natural_rep(op.dtype);
 }
 
+// The functor of the prelude for a scan that is one sum or product of numbers; empty for any other.
+std::string plain_scan(const Op& scan) {
+  if (scan.args.size() != 1 || natural_rep(scan.dtypes.empty() ? scan.dtype : scan.dtypes[0]) == DType::kBool) return "";
+  const Block& block = scan.blocks[0];
+  if (block.ops.size() != 1 || block.results != std::vector<ValueId>{block.ops[0].id}) return "";
+  const Op& op = block.ops[0];
+  if (op.args != block.params && op.args != std::vector<ValueId>{block.params[1], block.params[0]}) return "";
+  return op.code == OpCode::kAdd ? "ScanSum" : op.code == OpCode::kMul ? "ScanProduct" : "";
+}
+
 }  // namespace
 
 // Whether any of the reduction's inputs depends on the vector loop: decided on the body, because the inputs are printed
@@ -338,7 +348,11 @@ Status NestPrinter::declare_scan(const FlatOp& f, const Instance& instance) {
   for (size_t i = 0; i < op.args.size(); ++i) {
     const std::string stem = fresh("carry");
     const DType rep = natural_rep(op.dtypes.empty() ? op.dtype : op.dtypes[i]);
-    for (size_t u = 0; u < a.copies; ++u) line(held_type(rep, a.vector) + " " + stem + "_" + num(u) + " = {};");
+    const std::string plain = plain_scan(op);
+    const std::string start = plain.empty() ? "{}" : literal(plain == "ScanSum" ? 0.0 : 1.0, rep);
+    for (size_t u = 0; u < a.copies; ++u)
+      line(held_type(rep, a.vector) + " " + stem + "_" + num(u) + " = " +
+           (a.vector && !plain.empty() ? "splat<" + std::string(memory_type(rep)) + ">(" + start + ")" : start) + ";");
     a.parts.push_back(stem);
   }
   accumulators_[op.id] = a;
@@ -409,6 +423,13 @@ Status NestPrinter::emit_scan(const FlatOp& f, const Instance& instance) {
       const std::string variable = vector ? names[i] + "_" + num(u) : names[i];
       line(held_type(type_of(i), vector) + " " + variable + " = " + operand(value(op.args[i]), type_of(i), vector, u) + ";");
       results[i].text.push_back(variable);
+    }
+    if (const std::string plain = plain_scan(op); !plain.empty() && scan_loops == 1) {
+      const std::string& now = results[0].text[u];
+      const std::string carry = a.parts[0] + "_" + num(along ? 0 : u);
+      if (along) line(now + " = scan_step(" + now + ", " + carry + ", " + literal(plain == "ScanSum" ? 0.0 : 1.0, type_of(0)) + ", " + plain + "{});");
+      else line(now + " = " + carry + " = " + plain + "{}(" + carry + ", " + now + ");");
+      continue;
     }
     const auto assign = [&](const std::vector<Value>& from, const std::string& mask, const std::string& condition) {
       for (size_t i = 0; i < n; ++i) {

@@ -138,6 +138,38 @@ inline ProgramBuilder scan_rows(int64_t rows, int64_t columns, const std::string
   return p.step(b);
 }
 
+// exp, a scan that accumulates in `wide`, and a division by the place: three steps over the same points.
+inline ProgramBuilder scan_between(int64_t rows, int64_t columns, const std::string& combine, const std::string& wide, bool along_rows) {
+  ProgramBuilder p("scan_between_" + combine + std::to_string(rows) + "x" + std::to_string(columns) + (along_rows ? "r" : "c"));
+  p.input("x", {rows, columns}).internal("e", {rows, columns}).internal("s", {rows, columns}).output("y", {rows, columns});
+  const json at = add({times(columns, "i"), "j"});
+  BodyBuilder before("op0");
+  before.iter("k", rows * columns);
+  before.store("e", "k", before.call("tanh", {before.load("x", "k")}));
+  BodyBuilder b("op1");
+  const bool widens = wide != "float32";
+  b.iter(along_rows ? "i" : "j", along_rows ? rows : columns).reduce(along_rows ? "j" : "i", along_rows ? columns : rows);
+  int value = b.load("e", at);
+  if (widens) value = b.cast(value, "float32", wide);
+  value = b.scan(value, combine, wide);
+  if (widens) value = b.cast(value, wide, "float32");
+  b.store("s", at, value);
+  BodyBuilder after("op2");
+  after.iter("i", rows).iter("j", columns);
+  after.store("y", at, after.call("truediv", {after.load("s", at), after.index(add({1, "j"}), "float32")}));
+  return p.step(before).step(b).step(after);
+}
+
+inline ProgramBuilder integer_scan(int64_t rows, int64_t columns, const std::string& type, bool along_rows) {
+  ProgramBuilder p("integer_scan" + std::to_string(rows) + "x" + std::to_string(columns) + type + (along_rows ? "r" : "c"));
+  p.input("x", {rows, columns}, type).output("y", {rows, columns}, type);
+  BodyBuilder b("op0");
+  b.iter(along_rows ? "i" : "j", along_rows ? rows : columns).reduce(along_rows ? "j" : "i", along_rows ? columns : rows);
+  const json at = add({times(columns, "i"), "j"});
+  b.store("y", at, b.scan(b.load("x", at), "add", type));
+  return p.step(b);
+}
+
 inline ProgramBuilder transposed_copy(int64_t batch, int64_t rows, int64_t columns) {
   ProgramBuilder p("transpose" + std::to_string(rows) + "x" + std::to_string(columns));
   p.input("x", {batch, rows, columns}).input("bias", {rows}).output("y", {batch, columns, rows});
@@ -219,7 +251,9 @@ inline std::vector<ProgramBuilder> sample_programs() {
           gather_scatter(7, 19, 5),  scan_rows(3, 37, "add", true), scan_rows(9, 40, "add", false), scan_rows(2, 50, "maximum", true),
           transposed_copy(2, 19, 35), transposed_copy(1, 32, 48), integer_ops(53, "int64"),  integer_ops(20, "int32"),
           integer_ops(37, "int16"),  half_chain(45, "bfloat16"), half_chain(77, "float16"),  mutation(4100),
-          combined_reductions(3, 45), combined_reductions(2, 16)};
+          combined_reductions(3, 45), combined_reductions(2, 16), scan_between(67, 37, "add", "float64", false),
+          scan_between(3, 131, "add", "float64", true), scan_between(4, 83, "mul", "float64", true), integer_scan(3, 75, "int64", true),
+          scan_between(5, 32, "add", "float32", true), integer_scan(5, 21, "int32", true), integer_scan(40, 35, "int64", false)};
 }
 
 }  // namespace kernelopt::testing
