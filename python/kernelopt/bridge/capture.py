@@ -173,7 +173,13 @@ def _compiler_candidate(view: GroupView, digest: str, fingerprint: dict, kernels
     """The compiler's C++ kernels in the shape of a candidate. Raises GroupError where a launch is not expressible."""
     document = {"format": "kernelopt.candidate", "version": 1, "language": "cpp", "group": digest, "kernels": [],
                 "launches": [], "scratch": [], "threads": fingerprint["threads"], "plan": {"origin": "compiler"}, "formats": []}
+    steps = {step["name"]: step for step in view.steps}
     for number, kernel in enumerate(kernels):
+        if "step" in kernel:
+            call = {**_library_call(steps[kernel["step"]], canonical, view), "name": f"call{number}"}
+            document["kernels"].append(call)
+            document["launches"].append({"kernel": call["name"], "args": [param["name"] for param in call["params"]]})
+            continue
         params, args = [], []
         for definition, call, cpp_type in zip(kernel["arg_defs"], kernel["call_args"], kernel["arg_types"]):
             base = cpp_type.removeprefix("const ").removesuffix("*").strip()
@@ -239,6 +245,10 @@ def _library_call(step: dict, canonical: dict, view: GroupView) -> dict:
         params = [{"name": canonical[numbers[key]["name"]], "dtype": "float32", "role": "out" if key == "out" else "in"}
                   for key in ("x", "w", "out")]
         return {"name": "", "call": "convolution", "numbers": numbers, "params": params}
+    if (numbers := step["extern"].get("pool")) is not None:
+        params = [{"name": canonical[numbers[key]["name"]], "dtype": numbers[key]["dtype"], "role": "out" if key == "out" else "in"}
+                  for key in ("x", "out")]
+        return {"name": "", "call": "pool", "numbers": numbers, "params": params}
     loads = [op for op in body["ops"] if op["op"] == "load"]
     store = body["ops"][-1]
     constants = [op["value"] for op in body["ops"] if op["op"] == "constant"]

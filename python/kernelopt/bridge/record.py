@@ -21,6 +21,7 @@ from torch._inductor.virtualized import OpsValue, V
 
 from kernelopt.bridge.adapters import torch_release
 from kernelopt.bridge.convolutions import convolution_of
+from kernelopt.bridge.pooling import packed_call, pool_of
 from kernelopt.bridge.products import product_body
 
 
@@ -346,6 +347,7 @@ class ScheduleRecorder:
         self.graph, self.scheduler, self.adapter = graph, scheduler, adapter
         self._aliased: dict[str, str] = {}
         self._calls: dict[str, tuple[dict, dict]] = {}  # loops of library calls and what their step says beside, by step
+        self._makers: dict[str, object] = {}  # of a step that takes the result of a call before it: the call's node
 
     def real_name(self, name: str) -> str:
         """The memory behind a name: mutation renames applied."""
@@ -359,8 +361,10 @@ class ScheduleRecorder:
         for node in self.scheduler.nodes:
             if self._kind(node) == "extern" and (found := self._library_call(node, buffers)) is not None:
                 self._calls[node.get_name()] = found
+        self._find_pools(buffers)
         self._mark_removable(buffers)
-        steps = [self._step(node, buffers) for node in self.scheduler.nodes]
+        inside = {id(maker) for maker in self._makers.values()}
+        steps = [self._step(node, buffers) for node in self.scheduler.nodes if id(node) not in inside]
         inputs = list(self.graph.graph_inputs)
         outputs = [self.real_name(name) for name in self.graph.get_output_names()]
         used = set(inputs) | set(outputs)
@@ -379,6 +383,16 @@ class ScheduleRecorder:
             "buffers": {name: entry for name, entry in buffers.items() if name in used},
             "steps": steps, "wrapper": "", "kernels": [],
         }
+
+    def members(self, names) -> list:
+        """The nodes of the schedule that the steps `names` of the program stand for, in their order."""
+        nodes = {node.get_name(): node for node in self.scheduler.nodes}
+        found = []
+        for name in names:
+            if name in self._makers:
+                found.append(self._makers[name])
+            found.append(nodes[name])
+        return found
 
     # -- buffers
 
@@ -457,7 +471,7 @@ class ScheduleRecorder:
         return all(user.is_weak or self._is_loop_node(user.node) for user in scheduled.users)
 
     def _is_loop_node(self, node) -> bool:
-        if node.get_name() in self._calls:
+        if node.get_name() in self._calls or any(node is maker for maker in self._makers.values()):
             return True
         return isinstance(node, inductor_scheduler.SchedulerNode) and not node.is_template()
 
@@ -467,6 +481,7 @@ class ScheduleRecorder:
         weak = inductor_dependencies.WeakDep
         own = set(node.get_buffer_names())
         reads = {self.real_name(dep.name) for dep in node.read_writes.reads if not isinstance(dep, weak)} - own
+        maker = self._makers.get(node.get_name())
         writes = {self.real_name(name) for name in own}
         for output in node.get_outputs():
             writes.update(self.real_name(name) for name in output.get_mutations())
@@ -482,20 +497,52 @@ class ScheduleRecorder:
             except Refusal as refusal:
                 step.update(bodies=[], refused=str(refusal))
         elif step["kind"] in ("extern", "template"):
-            step["extern"] = self._extern(node)
+            step["extern"] = self._extern(maker or node)
             if node.get_name() in self._calls:
                 body, more = self._calls[node.get_name()]
                 step["bodies"] = [body]
                 step["extern"].update(more)
                 self._memory_of(step, own)
+        if maker is not None:
+            hidden = set(maker.get_buffer_names())
+            step["origins"] = sorted({*step["origins"], *self._origins(maker)})
+            step["last_use"] = sorted({*step["last_use"], *self._last_use(maker, buffers)} - hidden)
         return step
 
-    def _library_call(self, node, buffers: dict) -> tuple[dict, dict] | None:
-        """(loops, further entries of `extern`) of a library call whose meaning is known."""
+    def _find_pools(self, buffers: dict) -> None:
+        """Notes the pools among the library calls: each is two nodes, the call and the taking of its result, and one step."""
+        nodes = list(self.scheduler.nodes)
+        places = {node.get_name(): number for number, node in enumerate(nodes)}
+        for number, taker in enumerate(nodes):
+            call = packed_call(taker.node) if self._kind(taker) == "extern" else None
+            at = places.get(call.get_operation_name()) if call is not None else None
+            if at is None or at > number or not self._only_user(call.get_name(), taker):
+                continue
+            # The step stands where the result is taken: what the call read must still be there.
+            if any(output.get_mutations() for between in nodes[at + 1:number] for output in between.get_outputs()):
+                continue
+            try:
+                found = pool_of(taker.get_name(), taker.node, self._entry_of(buffers), static_int)
+            except Refusal:
+                continue
+            if found is not None:
+                self._calls[taker.get_name()] = (found[0], {"pool": found[1]})
+                self._makers[taker.get_name()] = nodes[at]
+
+    def _only_user(self, name: str, node) -> bool:
+        users = [user for user in self.scheduler.name_to_buf[name].users if not user.is_weak]
+        return [user.get_name() for user in users] == [node.get_name()]
+
+    def _entry_of(self, buffers: dict):
         def entry_of(name: str):
             real = self.real_name(name)
             return (real, buffers[real]) if real in buffers and real == name and name not in self._aliased else None
 
+        return entry_of
+
+    def _library_call(self, node, buffers: dict) -> tuple[dict, dict] | None:
+        """(loops, further entries of `extern`) of a library call whose meaning is known."""
+        entry_of = self._entry_of(buffers)
         try:
             body = product_body(node.get_name(), node.node, entry_of, static_int)
             if body is not None:

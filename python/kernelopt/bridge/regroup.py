@@ -175,9 +175,13 @@ class KernelPlan:
         with V.set_kernel_handler(inductor_common.Kernel(increase_kernel_count=False)):
             for member in node.get_nodes():
                 member.mark_run()
-        for name in self.view.writes:  # what such a call returns is not allocated by its step
+        for member in node.get_nodes():  # the call whose result a step takes: never made, and so never freed
+            if isinstance(member.node, inductor_ir.FallbackKernel):
+                V.graph.removed_buffers.update(member.get_buffer_names())
+        # What a call returns is not allocated by its step.
+        for name in [*self.view.writes, *(name for name in self.view.internals if name in self.touched)]:
             buffer = scheduler.name_to_buf[name].node if name in scheduler.name_to_buf else None
-            if isinstance(buffer, inductor_ir.ExternKernelAlloc):
+            if isinstance(buffer, (inductor_ir.ExternKernelAlloc, inductor_ir.MultiOutput)):
                 wrapper.writeline(wrapper.make_buffer_allocation(buffer))
         device = node.get_device()
         scratch = {key: self.printer.allocate(wrapper, device, entry) for key, entry in self.scratch.items()
@@ -203,8 +207,8 @@ class KernelPlan:
 class IsolatePlan:
     """Prints a group with the device's own backend, apart from its neighbours, and notes the kernels.
 
-    After printing, `kernels` holds one entry a launch, in launch order: on a CPU {"name", "source", "arg_defs", "call_args",
-    "arg_types"}; on a GPU {"name", "source", "call_args", "arg_types"} with torch types for pointers, {"step"} for a library call,
+    After printing, `kernels` holds one entry a launch, in launch order: {"step"} for a library call; else on a CPU {"name",
+    "source", "arg_defs", "call_args", "arg_types"}, on a GPU {"name", "source", "call_args", "arg_types"} with torch types for pointers,
     and `workspaces` holds {"name", "dtype", "elements", "zeroed"}.
     """
 
@@ -222,14 +226,24 @@ class IsolatePlan:
                 self._emit_launches(backend, parent, node)
 
     def _emit_late(self, backend, parent: type, node: GroupNode) -> None:
-        """A backend that collects and prints at the flush."""
+        """A backend that collects and prints at the flush; what the whole group used last is freed after it."""
+        scheduler = backend.scheduler
+        late = scheduler.buffer_names_to_free.copy()
+        scheduler.buffer_names_to_free.clear()
         setattr(backend, _TAP, self.kernels)
         try:
             for member in node.kernelopt_members:
-                parent.codegen_node(backend, member)
+                if isinstance(member, inductor_scheduler.ExternKernelSchedulerNode):
+                    parent.flush(backend)
+                    scheduler.codegen_extern_call(member)
+                    if not isinstance(member.node, inductor_ir.FallbackKernel):  # its result's step stands for the call
+                        self.kernels.append({"step": member.get_name()})
+                else:
+                    parent.codegen_node(backend, member)
             parent.flush(backend)
         finally:
             setattr(backend, _TAP, None)
+            scheduler.buffer_names_to_free.update(late)
 
     def _emit_launches(self, backend, parent: type, node: GroupNode) -> None:
         """A backend that prints each member at once, and frees after each what the whole group used last."""
@@ -253,7 +267,8 @@ class IsolatePlan:
             for member in node.kernelopt_members:
                 if isinstance(member, inductor_scheduler.ExternKernelSchedulerNode):
                     scheduler.codegen_extern_call(member)
-                    self.kernels.append({"step": member.get_name()})
+                    if not isinstance(member.node, inductor_ir.FallbackKernel):  # its result's step stands for the call
+                        self.kernels.append({"step": member.get_name()})
                 elif member.is_foreach():
                     parent.codegen_combo_kernel(backend, member)
                 else:

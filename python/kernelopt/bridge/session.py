@@ -95,14 +95,15 @@ class Session:
         try:
             device = V.graph.device_type or "cpu"
             record.fingerprint = fingerprint(self.adapter, device)
-            record.program = ScheduleRecorder(V.graph, scheduler, self.adapter).program(record.number)
+            recorder = ScheduleRecorder(V.graph, scheduler, self.adapter)
+            record.program = recorder.program(record.number)
         except Refusal as refusal:
             record.refused = str(refusal)
             return
         if self.kernel_set is not None:
-            self._stitch(record, scheduler)
+            self._stitch(record, scheduler, recorder)
         for steps in self.isolate.get(record.number, ()):
-            self._isolate(record, scheduler, steps)
+            self._isolate(record, scheduler, recorder, steps)
 
     def on_program(self, graph, text: str) -> None:
         record = self._current
@@ -118,7 +119,7 @@ class Session:
 
     # -- regrouping
 
-    def _stitch(self, record: GraphRecord, scheduler) -> None:
+    def _stitch(self, record: GraphRecord, scheduler, recorder) -> None:
         program = record.program
         expected = self.kernel_set.get("fingerprint") or {}
         differs = sorted(key for key in expected if expected[key] != record.fingerprint.get(key))
@@ -130,16 +131,17 @@ class Session:
             return
         digests = {step["name"]: GroupView(program, [step["name"]]).digest(record.fingerprint)
                    for step in program["steps"] if has_loops(step) or step["kind"] == "generated" and not step["refused"]}
-        nodes = {node.get_name(): node for node in scheduler.nodes}
+        members = {name: recorder.members([name]) for name in digests}
 
         def digest_of(names):
             return GroupView(program, names).digest(record.fingerprint)
 
         for names, entry in find_groups(program, digests, digest_of, self.kernel_set["groups"]):
             try:
-                self._check_device(program, [nodes[name] for name in names])
+                chosen = [node for name in names for node in members[name]]
+                self._check_device(program, chosen)
                 plan = KernelPlan(GroupView(program, names), entry["candidate"])
-                regroup(scheduler, self.adapter, [([nodes[name] for name in names], plan)])
+                regroup(scheduler, self.adapter, [(chosen, plan)])
             except StitchError as error:
                 record.problems.append(f"{entry['digest'][:12]}: {error}")
                 continue
@@ -153,16 +155,15 @@ class Session:
             if device is None or device.type != program["device"]:
                 raise StitchError(f"step {member.get_name()} runs on {device}")
 
-    def _isolate(self, record: GraphRecord, scheduler, steps) -> None:
-        nodes = {node.get_name(): node for node in scheduler.nodes}
+    def _isolate(self, record: GraphRecord, scheduler, recorder, steps) -> None:
         try:
             view = GroupView(record.program, steps)
-            names = [step["name"] for step in view.steps]
-            self._check_device(record.program, [nodes[name] for name in names])
-            if record.program["device"] == "cpu" and any(step["kind"] != "generated" for step in view.steps):
+            members = recorder.members(step["name"] for step in view.steps)
+            self._check_device(record.program, members)
+            if record.program["device"] == "cpu" and any(step["kind"] != "generated" and "pool" not in step["extern"] for step in view.steps):
                 raise StitchError("library calls are not timed apart on a CPU")
             plan = IsolatePlan(view)
-            regroup(scheduler, self.adapter, [([nodes[name] for name in names], plan)])
+            regroup(scheduler, self.adapter, [(members, plan)])
             record.described.append((list(steps), plan))
         except (StitchError, ValueError, KeyError) as error:
             record.described.append((list(steps), str(error)))

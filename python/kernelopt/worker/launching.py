@@ -47,9 +47,13 @@ def bind(candidate, memory, position):
 
 
 def _cpp(candidate, memory, position):
-    kernels = {kernel["name"]: compiler.load_kernel(kernel["source"]) for kernel in candidate["kernels"]}
+    calls = {kernel["name"]: kernel for kernel in candidate["kernels"] if "call" in kernel}
+    kernels = {kernel["name"]: compiler.load_kernel(kernel["source"]) for kernel in candidate["kernels"] if "call" not in kernel}
     steps = []
     for launch, args in zip(candidate["launches"], launches(candidate)):
+        if launch["kernel"] in calls:
+            steps.append(library_calls.bind(calls[launch["kernel"]], [memory.tensor(position, arg) for arg, _ in args]))
+            continue
         pointers = [ctypes.c_void_p(memory.address(position, arg)) for arg, _ in args]
         steps.append(functools.partial(kernels[launch["kernel"]], *pointers))
     return steps

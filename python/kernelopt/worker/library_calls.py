@@ -1,4 +1,4 @@
-"""Library calls as launches (docs/formats.md): of the compiler's baseline, matrix products and convolutions; of a challenge,
+"""Library calls as launches (docs/formats.md): of the compiler's baseline, matrix products, convolutions and pools; of a challenge,
 convolutions in half precision between kernels of its own."""
 
 import functools
@@ -6,6 +6,7 @@ import functools
 import torch
 
 from kernelopt.bridge.convolutions import convolve, output_padding
+from kernelopt.bridge.pooling import bind_pool
 from kernelopt.protocol import ProtocolError
 
 
@@ -13,6 +14,9 @@ def bind(kernel, tensors):
     """A function of no arguments that makes the call `kernel` over `tensors`, one a parameter, the result last."""
     if kernel["call"] == "convolution":
         return _convolution(kernel["numbers"], tensors)
+    if kernel["call"] == "pool":
+        numbers = kernel["numbers"]
+        return bind_pool(numbers, *_operands(numbers, ("x", "out"), tensors))
     if kernel["call"] != "product":
         raise ProtocolError("internal", f"no library call {kernel['call']}")
     names = list(kernel["extents"])
@@ -32,8 +36,7 @@ def bind(kernel, tensors):
 
 
 def _convolution(numbers, tensors):
-    x, w, out = (tensor.as_strided(operand["size"], operand["stride"], tensor.storage_offset() + operand["offset"])
-                 for tensor, operand in zip(tensors, (numbers[key] for key in ("x", "w", "out"))))
+    x, w, out = _operands(numbers, ("x", "w", "out"), tensors)
     flags = torch.backends.cudnn
     groups = numbers.get("groups", 1)
     # These have no form that writes into a given tensor; depthwise ones in fp32 are not cuDNN's at all.
@@ -43,6 +46,11 @@ def _convolution(numbers, tensors):
         return lambda: out.copy_(call())
     return functools.partial(torch.ops.aten.cudnn_convolution.out, x, w, numbers["padding"], numbers["stride"], numbers["dilation"], 1,
                              flags.benchmark, flags.deterministic, flags.allow_tf32, out=out)
+
+
+def _operands(numbers, keys, tensors):
+    return [tensor.as_strided(numbers[key]["size"], numbers[key]["stride"], tensor.storage_offset() + numbers[key]["offset"])
+            for key, tensor in zip(keys, tensors)]
 
 
 class Returned:

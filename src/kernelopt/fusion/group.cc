@@ -51,7 +51,7 @@ class Builder {
     }
     for (size_t i = 0; i < program_.steps.size(); ++i) {
       const Step& step = program_.steps[i];
-      if (step.kind != StepKind::kGenerated || claimed_.count(static_cast<int>(i)) > 0) continue;
+      if (!step.is_loops() || claimed_.count(static_cast<int>(i)) > 0) continue;
       if (groupable(step)) place(i);
       else result_.kept.push_back({program_.graph, step.name, step.refused ? *step.refused : "no loop body"});
     }
@@ -70,7 +70,7 @@ class Builder {
   using Members = std::vector<int>;
 
   static bool groupable(const Step& step) {
-    return step.kind == StepKind::kGenerated && !step.refused && !step.bodies.empty();
+    return step.is_loops() && !step.refused && !step.bodies.empty();
   }
 
   void place(size_t at) {
@@ -170,8 +170,8 @@ class Builder {
   }
 
   bool is_call(size_t unit) const {
-    const StepKind kind = program_.steps[static_cast<size_t>(units_[unit].front())].kind;
-    return kind == StepKind::kExtern || kind == StepKind::kTemplate;
+    const Step& step = program_.steps[static_cast<size_t>(units_[unit].front())];
+    return !step.is_loops() && (step.kind == StepKind::kExtern || step.kind == StepKind::kTemplate);
   }
 
   static std::string kind_name(const Step& step) {
@@ -239,6 +239,7 @@ class Builder {
     group.graph = program_.graph;
     group.steps = members;
     std::set<std::string> written, seen_input, seen_output;
+    for (const int member : members) group.challenge |= program_.steps[static_cast<size_t>(member)].extern_call.pool;
     for (const int member : members)
       for (const auto& body : program_.steps[static_cast<size_t>(member)].bodies)
         for (const auto& access : accesses(body)) {

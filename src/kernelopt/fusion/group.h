@@ -1,5 +1,5 @@
-// Group: steps of one program that one candidate replaces together: generated ones, or a library call whose loops are known
-// (DESIGN.md section 4).
+// Group: steps of one program that one candidate replaces together: generated ones and pools of the library, or a library call whose
+// loops are known (DESIGN.md section 4).
 #pragma once
 
 #include <string>

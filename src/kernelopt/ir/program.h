@@ -54,6 +54,7 @@ struct ExternCall {
   std::string call, op;
   std::vector<std::string> args;
   std::optional<ConvolutionNumbers> convolution;
+  bool pool = false;  // a pool that the compiler leaves to the library; its body is what a generated step's would be
 };
 
 struct Step {
@@ -63,6 +64,9 @@ struct Step {
   std::optional<std::string> refused;
   std::vector<Body> bodies;
   ExternCall extern_call;
+
+  // Whether it is planned as the compiler's own loops are, alone or with its neighbours.
+  bool is_loops() const { return kind == StepKind::kGenerated || (kind == StepKind::kExtern && extern_call.pool); }
 };
 
 struct CompilerKernel {

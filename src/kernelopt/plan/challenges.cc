@@ -13,7 +13,7 @@ std::vector<std::vector<int>> challenge_sets(const Program& program) {
   std::set<int> taken;
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
-    if (step.kind != StepKind::kExtern || step.bodies.empty()) continue;
+    if (step.kind != StepKind::kExtern || step.bodies.empty() || step.is_loops()) continue;
     const int number = static_cast<int>(i);
     std::vector<int> steps;
     if (step.extern_call.convolution) steps = convolution_steps(program, number);
