@@ -408,3 +408,40 @@ def test_a_library_call_between_a_candidates_kernels():
     order = [text.index(part) for part in (own[0], f"{returned} = ", f"assert_size_stride({returned}, (2, 24, 18, 18), (7776, 1, 432, 24)",
                                            own[1], f"del {returned}")]
     assert order == sorted(order)
+
+
+FILLED = """import triton
+import triton.language as tl
+
+@triton.jit
+def filled(x, y):
+    tl.store(y, tl.load(x))
+"""
+
+
+def pooled(x):
+    return torch.nn.functional.avg_pool3d(x, 3, 2, 1)
+
+
+def test_a_pool_of_the_library():
+    """Two nodes and one step: the baseline is ATen's call, and a candidate writes into memory that the program then makes itself."""
+    inputs = [torch.empty(2, 3, 9, 8, 8)]
+    plain = compile_text(pooled, inputs, Session())
+    (step,) = plain.program["steps"]
+    assert step["extern"]["op"] == "aten.avg_pool3d.default" and step["reads"] == plain.program["inputs"]
+    (group,), _ = describe(plain.program, plain.fingerprint, [[step["name"]]], pooled, inputs)
+    assert group["refused"] is None and [kernel.get("call") for kernel in group["baseline"]["kernels"]] == ["pool"]
+    (x,), (y,) = group["reads"], group["writes"]
+    params = [{"name": name, "dtype": "float32", "role": role} for name, role in ((x, "in"), (y, "out"))]
+    candidate = {
+        "format": "kernelopt.candidate", "version": 1, "language": "triton", "group": group["digest"], "digest": "hand",
+        "kernels": [{"name": "filled", "source": FILLED, "params": params}],
+        "launches": [{"kernel": "filled", "args": [x, y], "programs": 1, "warps": 4, "stages": 1}], "scratch": [], "threads": 1,
+        "plan": {}, "formats": []}
+    record = compile_text(pooled, inputs, Session(kernel_set=kernel_set(plain.fingerprint, [(group, candidate)])))
+    assert record.problems == [] and [entry["steps"] for entry in record.replaced] == [[step["name"]]]
+    body = record.program["wrapper"].split("def call")[1]
+    ast.parse(record.program["wrapper"])
+    assert "avg_pool3d" not in body
+    (name,) = re.findall(r"(buf\d+) = empty_strided_cuda\(\(2, 3, 5, 4, 4\), \(240, 80, 16, 4, 1\), torch\.float32\)", body)
+    assert body.index(f"{name} = ") < body.index(".run(") and "del buf0" not in body

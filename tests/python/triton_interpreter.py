@@ -53,6 +53,10 @@ CASES = {
     "transposed": (lambda x: torch.relu(x.transpose(0, 1).contiguous()) + 1, lambda: _rows(5, 14)),
     "integers": (lambda x: (x // 3, x % 5, x << 1), lambda: [torch.randint(-20, 20, (40,))]),
     "avg_pool": (lambda x: F.avg_pool2d(x, 2), lambda: _rows(1, 3, 8, 8)),
+    # Windows that the compiler leaves to the library: 27 places, and more than a plan unrolls, the last ones beyond the border.
+    "avg_pool_volume": (lambda x: F.avg_pool3d(F.relu(x), 3, 2, 1) + 1, lambda: _rows(2, 2, 7, 9, 9)),
+    "avg_pool_ceil": (lambda x: F.avg_pool2d(x, (9, 8), (4, 5), (2, 3), ceil_mode=True, count_include_pad=False), lambda: _rows(2, 3, 20, 21)),
+    "adaptive_pool": (lambda x: (F.adaptive_avg_pool2d(x, (3, 5)), F.adaptive_max_pool2d(x, (4, 3))), lambda: _rows(2, 3, 20, 21)),
     "expm1_log1p": (lambda x: torch.expm1(x) + torch.log1p(x.abs()), lambda: _rows(50)),
     "product": (lambda x, y: x @ y, lambda: [torch.randn(70, 130), torch.randn(130, 75)]),
     "linear": (lambda x, w, b: F.linear(x.t(), w, b), lambda: [torch.randn(65, 68), torch.randn(66, 65), torch.randn(66)]),

@@ -249,6 +249,10 @@ def _library_call(step: dict, canonical: dict, view: GroupView) -> dict:
         params = [{"name": canonical[numbers[key]["name"]], "dtype": view.program["buffers"][numbers[key]["name"]]["dtype"],
                    "role": "out" if key == "out" else "in"} for key in ("x", "out")]
         return {"name": "", "call": "scan", "numbers": numbers, "params": params}
+    if (numbers := step["extern"].get("pool")) is not None:
+        params = [{"name": canonical[numbers[key]["name"]], "dtype": numbers[key]["dtype"], "role": "out" if key == "out" else "in"}
+                  for key in ("x", "out")]
+        return {"name": "", "call": "pool", "numbers": numbers, "params": params}
     loads = [op for op in body["ops"] if op["op"] == "load"]
     store = body["ops"][-1]
     constants = [op["value"] for op in body["ops"] if op["op"] == "constant"]

@@ -21,6 +21,7 @@ from torch._inductor.virtualized import OpsValue, V
 
 from kernelopt.bridge.adapters import torch_release
 from kernelopt.bridge.convolutions import convolution_of
+from kernelopt.bridge.pooling import packed_call, pool_of
 from kernelopt.bridge.products import product_body
 from kernelopt.bridge.scans import scan_of, taken_result
 
@@ -362,6 +363,7 @@ class ScheduleRecorder:
             if self._kind(node) == "extern" and (found := self._library_call(node, buffers)) is not None:
                 self._calls[node.get_name()] = found
         self._find_scans(buffers)
+        self._find_pools(buffers)
         self._mark_removable(buffers)
         inside = {id(maker) for maker in self._makers.values()}
         steps = [self._step(node, buffers) for node in self.scheduler.nodes if id(node) not in inside]
@@ -524,6 +526,30 @@ class ScheduleRecorder:
             if found is not None:
                 self._calls[taker.get_name()] = (found[0], {"scan": found[1]})
                 self._makers[taker.get_name()] = maker
+
+    def _find_pools(self, buffers: dict) -> None:
+        """Notes the pools among the library calls: each is two nodes, the call and the taking of its result, and one step."""
+        nodes = list(self.scheduler.nodes)
+        places = {node.get_name(): number for number, node in enumerate(nodes)}
+        for number, taker in enumerate(nodes):
+            call = packed_call(taker.node) if self._kind(taker) == "extern" else None
+            at = places.get(call.get_operation_name()) if call is not None else None
+            if at is None or at > number or not self._only_user(call.get_name(), taker):
+                continue
+            # The step stands where the result is taken: what the call read must still be there.
+            if any(output.get_mutations() for between in nodes[at + 1:number] for output in between.get_outputs()):
+                continue
+            try:
+                found = pool_of(taker.get_name(), taker.node, self._entry_of(buffers), static_int)
+            except Refusal:
+                continue
+            if found is not None:
+                self._calls[taker.get_name()] = (found[0], {"pool": found[1]})
+                self._makers[taker.get_name()] = nodes[at]
+
+    def _only_user(self, name: str, node) -> bool:
+        users = [user for user in self.scheduler.name_to_buf[name].users if not user.is_weak]
+        return [user.get_name() for user in users] == [node.get_name()]
 
     def _entry_of(self, buffers: dict):
         def entry_of(name: str):

@@ -175,10 +175,11 @@ class KernelPlan:
         with V.set_kernel_handler(inductor_common.Kernel(increase_kernel_count=False)):
             for member in node.get_nodes():
                 member.mark_run()
-        for member in node.get_nodes():  # the call whose one result a scan's step takes: never made, and so never freed
+        for member in node.get_nodes():  # the call whose result a step takes: never made, and so never freed
             if isinstance(member.node, inductor_ir.FallbackKernel):
                 V.graph.removed_buffers.update(member.get_buffer_names())
-        for name in self.view.writes:  # what such a call returns is not allocated by its step
+        # What a call returns is not allocated by its step.
+        for name in [*self.view.writes, *(name for name in self.view.internals if name in self.touched)]:
             buffer = scheduler.name_to_buf[name].node if name in scheduler.name_to_buf else None
             if isinstance(buffer, (inductor_ir.ExternKernelAlloc, inductor_ir.MultiOutput)):
                 wrapper.writeline(wrapper.make_buffer_allocation(buffer))
@@ -266,7 +267,8 @@ class IsolatePlan:
             for member in node.kernelopt_members:
                 if isinstance(member, inductor_scheduler.ExternKernelSchedulerNode):
                     scheduler.codegen_extern_call(member)
-                    self.kernels.append({"step": member.get_name()})
+                    if not isinstance(member.node, inductor_ir.FallbackKernel):  # its result's step stands for the call
+                        self.kernels.append({"step": member.get_name()})
                 elif member.is_foreach():
                     parent.codegen_combo_kernel(backend, member)
                 else:

@@ -160,7 +160,9 @@ class Session:
             view = GroupView(record.program, steps)
             members = recorder.members(step["name"] for step in view.steps)
             self._check_device(record.program, members)
-            if record.program["device"] == "cpu" and any(step["kind"] != "generated" and "scan" not in step["extern"] for step in view.steps):
+            if record.program["device"] == "cpu" and any(
+                step["kind"] != "generated" and not {"pool", "scan"} & step["extern"].keys() for step in view.steps
+            ):
                 raise StitchError("library calls are not timed apart on a CPU")
             plan = IsolatePlan(view)
             regroup(scheduler, self.adapter, [(members, plan)])

@@ -9,7 +9,7 @@ import textwrap
 # Order matters: each module imports only those before it. Those of the second line touch Inductor's internals when they are
 # imported, so the file defines them only where an adapter knows the internals; elsewhere the runtime falls back.
 _ANYWHERE = ("adapters", "runtime")
-_KNOWN_TORCH = ("products", "convolutions", "scans", "record", "digest", "printers", "regroup", "session")
+_KNOWN_TORCH = ("products", "convolutions", "pooling", "scans", "record", "digest", "printers", "regroup", "session")
 _FUTURE = re.compile(r"^from __future__ import annotations\n", re.MULTILINE)
 _OWN = re.compile(r"^from kernelopt\.bridge\.\w+ import (?:\([^)]*\)|[^\n(]*)\n", re.MULTILINE)
 

@@ -86,7 +86,7 @@ def evaluate(program, group, inputs, mode, device="cpu", memory=None, block_elem
                     if step["kind"] == "extern" and "convolution" in step["extern"]:
                         _convolve(step["extern"]["convolution"], memory)
                         continue
-                    run = BodyRun if step["kind"] == "generated" or "scan" in step["extern"] else ProductRun
+                    run = BodyRun if step["kind"] == "generated" or {"pool", "scan"} & step["extern"].keys() else ProductRun
                     run(body, memory, mode, block_elements).run()
                 except LoopError as error:
                     raise LoopError(f"{step['name']}: {error}") from None

@@ -1,4 +1,4 @@
-"""Library calls as launches (docs/formats.md): of the compiler's baseline, matrix products, convolutions and scans; of a challenge,
+"""Library calls as launches (docs/formats.md): of the compiler's baseline, matrix products, convolutions, pools and scans; of a challenge,
 convolutions in half precision between kernels of its own."""
 
 import functools
@@ -6,6 +6,7 @@ import functools
 import torch
 
 from kernelopt.bridge.convolutions import convolve, output_padding
+from kernelopt.bridge.pooling import bind_pool
 from kernelopt.protocol import ProtocolError
 
 
@@ -15,6 +16,9 @@ def bind(kernel, tensors):
         return _convolution(kernel["numbers"], tensors)
     if kernel["call"] == "scan":
         return _scan(kernel["numbers"], tensors)
+    if kernel["call"] == "pool":
+        numbers = kernel["numbers"]
+        return bind_pool(numbers, *_operands(numbers, ("x", "out"), tensors))
     if kernel["call"] != "product":
         raise ProtocolError("internal", f"no library call {kernel['call']}")
     names = list(kernel["extents"])
@@ -34,8 +38,7 @@ def bind(kernel, tensors):
 
 
 def _convolution(numbers, tensors):
-    x, w, out = (tensor.as_strided(operand["size"], operand["stride"], tensor.storage_offset() + operand["offset"])
-                 for tensor, operand in zip(tensors, (numbers[key] for key in ("x", "w", "out"))))
+    x, w, out = _operands(numbers, ("x", "w", "out"), tensors)
     flags = torch.backends.cudnn
     groups = numbers.get("groups", 1)
     # These have no form that writes into a given tensor; depthwise ones in fp32 are not cuDNN's at all.
@@ -48,9 +51,13 @@ def _convolution(numbers, tensors):
 
 
 def _scan(numbers, tensors):
-    x, out = (tensor.as_strided(operand["size"], operand["stride"], tensor.storage_offset() + operand["offset"])
-              for tensor, operand in zip(tensors, (numbers[key] for key in ("x", "out"))))
+    x, out = _operands(numbers, ("x", "out"), tensors)
     return functools.partial({"cumsum": torch.cumsum, "cumprod": torch.cumprod}[numbers["op"]], x, numbers["dim"], dtype=out.dtype, out=out)
+
+
+def _operands(numbers, keys, tensors):
+    return [tensor.as_strided(numbers[key]["size"], numbers[key]["stride"], tensor.storage_offset() + numbers[key]["offset"])
+            for key, tensor in zip(keys, tensors)]
 
 
 class Returned:

@@ -239,6 +239,7 @@ class Builder {
     group.graph = program_.graph;
     group.steps = members;
     std::set<std::string> written, seen_input, seen_output;
+    for (const int member : members) group.challenge |= program_.steps[static_cast<size_t>(member)].extern_call.pool;
     for (const int member : members)
       for (const auto& body : program_.steps[static_cast<size_t>(member)].bodies)
         for (const auto& access : accesses(body)) {

@@ -1,4 +1,4 @@
-// Group: steps of one program that one candidate replaces together: generated ones and scans of the library, or a library call whose
+// Group: steps of one program that one candidate replaces together: generated ones, pools and scans of the library, or a library call whose
 // loops are known (DESIGN.md section 4).
 #pragma once
 

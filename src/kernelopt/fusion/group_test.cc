@@ -370,5 +370,17 @@ TEST(Scans, JoinTheirNeighbours) {
   EXPECT_TRUE(result.kept.empty());
 }
 
+// A pool that the compiler leaves to the library: its step joins as a generated one does, and makes the group a challenge.
+TEST(Pools, JoinTheirNeighbours) {
+  Program program = around_a_call();
+  program.steps[1].extern_call.pool = true;
+  const auto result = decompose(program);
+  ASSERT_EQ(result.groups.size(), 1u);
+  EXPECT_EQ(result.groups[0].steps, (std::vector<int>{0, 1, 2}));
+  EXPECT_TRUE(result.groups[0].challenge);
+  EXPECT_EQ(result.groups[0].internals, (std::vector<std::string>{"buf0", "buf1"}));
+  EXPECT_TRUE(result.kept.empty());
+}
+
 }  // namespace
 }  // namespace kernelopt

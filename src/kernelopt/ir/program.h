@@ -54,7 +54,8 @@ struct ExternCall {
   std::string call, op;
   std::vector<std::string> args;
   std::optional<ConvolutionNumbers> convolution;
-  bool scan = false;  // a scan that the compiler leaves to the library; its body is what a generated step's would be
+  // A scan or a pool that the compiler leaves to the library; its body is what a generated step's would be.
+  bool scan = false, pool = false;
 };
 
 struct Step {
@@ -65,8 +66,10 @@ struct Step {
   std::vector<Body> bodies;
   ExternCall extern_call;
 
-  // Whether it is planned as the compiler's own loops are: alone or with its neighbours, no challenge.
-  bool is_loops() const { return kind == StepKind::kGenerated || (kind == StepKind::kExtern && extern_call.scan); }
+  // Whether it is planned as the compiler's own loops are, alone or with its neighbours.
+  bool is_loops() const {
+    return kind == StepKind::kGenerated || (kind == StepKind::kExtern && (extern_call.scan || extern_call.pool));
+  }
 };
 
 struct CompilerKernel {

@@ -280,6 +280,7 @@ Step read_step(const json& document, const std::map<std::string, Buffer>& buffer
     step.extern_call.args = texts(*call, "args");
     if (const json* numbers = find(*call, "convolution")) step.extern_call.convolution = read_convolution(*numbers);
     step.extern_call.scan = find(*call, "scan") != nullptr;
+    step.extern_call.pool = find(*call, "pool") != nullptr;
   }
   const json* bodies = find(document, "bodies");
   if (step.refused || !bodies) return step;
