@@ -104,6 +104,17 @@ TEST(Convolution, ADepthwiseOneIsAGroupWithoutPlansOfItsOwn) {
   EXPECT_FALSE(of(program));
 }
 
+TEST(Challenges, APoolIsLeftToOrdinaryGroups) {
+  Program program = program_of(16, 16, 3, false, 1, 16);
+  program.steps[0].extern_call.convolution.reset();
+  program.steps[0].extern_call.pool = true;
+  EXPECT_TRUE(challenge_sets(program).empty());
+  const auto groups = decompose(program, challenge_sets(program)).groups;
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_TRUE(groups[0].challenge);
+  EXPECT_FALSE(group_convolution(program, groups[0]));
+}
+
 TEST(Convolution, MovesOfTheLibrarysWayChangeWhatStandsBehindItAlone) {
   const auto convolution = of(program_of(16, 24, 3, false, 1));
   ASSERT_TRUE(convolution);
